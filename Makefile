@@ -1,0 +1,46 @@
+# Everything runs inside .venv, which the first target that needs it creates.
+
+PYTHON ?= python3
+WORKERS ?= 2
+PYTEST_ARGS ?=
+DEMO_METHODS ?= single,random,greedy,heft,local-search,annealing
+DEMO_BUDGET ?= 3s
+BENCH_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(INSTALLED) ## compare the placers on a layered graph of 300 ops
+	$(BIN)/loadmaster compare zoo:layered-300 --methods $(DEMO_METHODS) --budget $(DEMO_BUDGET)
+
+test: $(INSTALLED) ## run the tests (WORKERS=2, PYTEST_ARGS='-k serial')
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+lint: $(INSTALLED) ## check formatting, lint rules and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(INSTALLED) ## format the code and apply the safe lint fixes
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED) ## measure the kernels against their references (BENCH_ARGS='...')
+	$(BIN)/python -m benchmarks.kernels $(BENCH_ARGS)
+
+clean: ## remove the environment, the caches and what was built
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks -depth -name __pycache__ -exec rm -rf {} +
+
+# Reinstalled whenever the dependencies or their pins change.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

@@ -1,0 +1,7 @@
+"""What is placed: the operator graph, its builder, and the files it comes from."""
+
+from loadmaster.graph._builder import GraphBuilder
+from loadmaster.graph._graph import Graph
+from loadmaster.graph._layered import layered
+
+__all__ = ["Graph", "GraphBuilder", "layered"]

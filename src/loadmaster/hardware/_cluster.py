@@ -1,0 +1,118 @@
+"""Devices and the links between them: where ops run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.errors import InputError
+
+__all__ = ["Cluster", "Device", "Link"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """One place where ops can run.
+
+    ``kind`` is ``"cpu"`` or anything else; under the ``offload`` execution model all CPUs are one unlimited pool and
+    everything else is an accelerator. The speeds are None where the costs of ops are given from outside.
+    """
+
+    name: str
+    kind: str = "cpu"
+    capacity: float = math.inf
+    """Memory in bytes."""
+    flops: float | None = None
+    """Peak floating point operations per second that well-formed ops reach."""
+    bandwidth: float | None = None
+    """Bytes per second to and from the device's own memory."""
+    launch: float = 0.0
+    """Seconds that every op costs at least."""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InputError("a device has an empty name")
+        for what, number in (("flops", self.flops), ("bandwidth", self.bandwidth)):
+            if number is not None and not (math.isfinite(number) and number > 0):
+                raise InputError(f"device {self.name!r}: {what} must be a finite number > 0, not {number}")
+        if not (math.isfinite(self.launch) and self.launch >= 0):
+            raise InputError(f"device {self.name!r}: launch must be a finite number >= 0, not {self.launch}")
+        if math.isnan(self.capacity) or self.capacity < 0:
+            raise InputError(f"device {self.name!r}: capacity must be >= 0, not {self.capacity}")
+
+
+@dataclass(frozen=True)
+class Link:
+    """What it takes to bring bytes from one device to another: ``latency + bytes / bandwidth`` seconds."""
+
+    latency: float
+    bandwidth: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.latency) and self.latency >= 0):
+            raise InputError(f"a link's latency must be a finite number >= 0, not {self.latency}")
+        if math.isnan(self.bandwidth) or self.bandwidth <= 0:
+            raise InputError(f"a link's bandwidth must be > 0, not {self.bandwidth}")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The devices of one machine.
+
+    ``links[d][e]`` is the link from device d to device e (None on the diagonal); empty where transfer costs are given
+    from outside. ``host`` is the index of the device whose memory is the host's.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    links: tuple[tuple[Link | None, ...], ...] = ()
+    host: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.devices:
+            raise InputError(f"cluster {self.name!r} has no device")
+        names = [device.name for device in self.devices]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"cluster {self.name!r}: device {name!r} is there twice")
+        if not 0 <= self.host < len(self.devices):
+            raise InputError(f"cluster {self.name!r}: host {self.host} is not one of its {len(self.devices)} devices")
+        if self.links:
+            for d, row in enumerate(self.links):
+                for e, link in enumerate(row):
+                    if d != e and link is None:
+                        raise InputError(f"cluster {self.name!r}: no link from {names[d]!r} to {names[e]!r}")
+            if len(self.links) != len(names) or any(len(row) != len(names) for row in self.links):
+                raise InputError(f"cluster {self.name!r}: links must be {len(names)} x {len(names)}")
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Device name -> index."""
+        return {device.name: d for d, device in enumerate(self.devices)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The device names, in order."""
+        return tuple(device.name for device in self.devices)
+
+    @property
+    def capacity(self) -> npt.NDArray[np.float64]:
+        """(devices,) bytes, infinite where unlimited."""
+        return np.array([device.capacity for device in self.devices], np.float64)
+
+    def link_arrays(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """(devices, devices) latency in seconds and rate in seconds per byte, zero on the diagonal."""
+        size = len(self.devices)
+        latency, rate = np.zeros((size, size)), np.zeros((size, size))
+        for d, row in enumerate(self.links):
+            for e, link in enumerate(row):
+                if link is not None and d != e:
+                    latency[d, e], rate[d, e] = link.latency, 1.0 / link.bandwidth
+        return latency, rate

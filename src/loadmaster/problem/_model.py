@@ -1,0 +1,104 @@
+"""The four execution models: what "time" means for a placement.
+
+A :class:`Problem` names exactly one of them, and every placer, bound and report uses that one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import ClassVar, Literal, get_args, get_type_hints
+
+from loadmaster.errors import InputError
+
+__all__ = ["MODELS", "Concurrent", "ExecutionModel", "Offload", "Pipeline", "Serial", "execution_model"]
+
+
+@dataclass(frozen=True)
+class ExecutionModel:
+    """Base of the four; ``name`` is what the command line and files call it."""
+
+    name: ClassVar[str]
+
+    @property
+    def settings(self) -> dict[str, str | int]:
+        """The settings by name, as files and JSON output carry them."""
+        return asdict(self)
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for field in fields(self):
+            value, choices = getattr(self, field.name), get_args(hints[field.name])
+            if choices and value not in choices:
+                raise InputError(
+                    f"the setting {field.name}={value!r} of the {self.name} model is invalid: choose one of "
+                    + ", ".join(map(str, choices))
+                )
+
+
+@dataclass(frozen=True)
+class Serial(ExecutionModel):
+    """Ops run one after another, whatever their device: the sum of op times and transfers (OpenVINO's HETERO)."""
+
+    name: ClassVar[str] = "serial"
+
+
+@dataclass(frozen=True)
+class Concurrent(ExecutionModel):
+    """All devices work at once: the makespan of a discrete-event schedule."""
+
+    name: ClassVar[str] = "concurrent"
+    schedule: Literal["event", "static"] = "event"
+    """``event``: a free device takes its best ready op; ``static``: it waits for the next op of the fixed order."""
+    memory: Literal["sum", "peak"] = "sum"
+    """What must fit into a device: everything placed on it, or what is alive at the worst moment."""
+
+
+@dataclass(frozen=True)
+class Pipeline(ExecutionModel):
+    """A stream of samples: the largest load of any device, i.e. the time per sample of the saturated pipeline."""
+
+    name: ClassVar[str] = "pipeline"
+    contiguity: Literal["none", "device", "chain"] = "none"
+    """``device``: the forward ops of each device are convex; ``chain``: the devices' quotient graph is acyclic."""
+    comm: Literal["sum", "overlap"] = "sum"
+    """Communication adds to compute, or overlaps with it (the larger of the two)."""
+    objective: Literal["sum", "fw+bw"] = "sum"
+    """Largest forward + backward load of one device (1F1B), or largest forward + largest backward (flush)."""
+
+
+@dataclass(frozen=True)
+class Offload(ExecutionModel):
+    """One sample; accelerators are called with whole subgraphs: the finish of the last call or CPU op."""
+
+    name: ClassVar[str] = "offload"
+    max_calls: int = 1
+    """How many subgraphs one accelerator may be called with."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_calls, bool) or not isinstance(self.max_calls, int) or self.max_calls < 1:
+            raise InputError(f"max_calls must be a whole number >= 1, not {self.max_calls!r}")
+
+
+MODELS: dict[str, type[ExecutionModel]] = {m.name: m for m in (Serial, Concurrent, Pipeline, Offload)}
+
+
+def execution_model(name: str, **settings: str | int | None) -> ExecutionModel:
+    """The execution model called ``name`` with the given settings; those that are None keep their default.
+
+    >>> execution_model("pipeline", comm="overlap")
+    Pipeline(contiguity='none', comm='overlap', objective='sum')
+
+    Raises
+    ------
+    InputError : the model is unknown, or a setting is unknown to it or has an unknown value.
+    """
+    if name not in MODELS:
+        raise InputError(f"the execution model {name!r} is unknown: choose one of {', '.join(MODELS)}")
+    model = MODELS[name]
+    known = {field.name for field in fields(model)}
+    given = {key: value for key, value in settings.items() if value is not None}
+    for key in given:
+        if key not in known:
+            its = f"its settings are {', '.join(sorted(known))}" if known else "it has none"
+            raise InputError(f"the {name} model has no setting {key!r}: {its}")
+    return model(**given)

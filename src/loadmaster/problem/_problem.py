@@ -1,0 +1,368 @@
+"""The placement problem: arrays in seconds and bytes, and the execution model that gives them meaning."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.errors import InputError
+from loadmaster.graph import Graph
+from loadmaster.graph._order import csr_from_pairs
+from loadmaster.hardware import Cluster
+from loadmaster.problem._model import ExecutionModel
+
+__all__ = ["Problem"]
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem:
+    """What has to be placed where, at which costs, under which constraints.
+
+    Solvers see only the arrays; learned placers may also read ``graph`` and ``cluster``, for features. With n ops,
+    m tensors and D devices:
+
+    Attributes
+    ----------
+    time : (n, D) seconds; infinite where a device does not support an op.
+    size : (m,) what transfer rates multiply (bytes, or seconds where a workload gives times).
+    latency, rate : (D, D); bringing tensor t from d to e takes ``latency[d, e] + size[t] * rate[d, e]`` seconds.
+    send_latency, send_rate, recv_latency, recv_rate : (D,) likewise, from a device to host memory and back.
+    memory : (n,) bytes that count against ``capacity`` (D,), added up per device.
+    resident : (n,) bytes that stay on the device all the time, where lifetimes are looked at (``memory="peak"``).
+    class_of : (n,) colocation class of each op; ops of one class go to one device.
+    pin : (n,) the only device an op may go to, or -1.
+    forbidden : (n, D) True where an op must not go although the device supports it.
+    surplus : devices that a given split uses but the problem does not have; using one is a violation.
+    """
+
+    graph: Graph
+    cluster: Cluster
+    model: ExecutionModel
+    time: FloatArray
+    size: FloatArray
+    latency: FloatArray
+    rate: FloatArray
+    send_latency: FloatArray
+    send_rate: FloatArray
+    recv_latency: FloatArray
+    recv_rate: FloatArray
+    memory: FloatArray
+    capacity: FloatArray
+    resident: FloatArray
+    class_of: IntArray
+    pin: IntArray
+    forbidden: BoolArray
+    surplus: tuple[int, ...] = ()
+    provenance: str = field(default="given", compare=False)
+
+    def __post_init__(self) -> None:
+        n, m, size = self.graph.n, self.graph.tensors, len(self.cluster)
+        shapes: dict[str, tuple[int, ...]] = {
+            "time": (n, size),
+            "size": (m,),
+            "latency": (size, size),
+            "rate": (size, size),
+            "send_latency": (size,),
+            "send_rate": (size,),
+            "recv_latency": (size,),
+            "recv_rate": (size,),
+            "memory": (n,),
+            "capacity": (size,),
+            "resident": (n,),
+            "class_of": (n,),
+            "pin": (n,),
+            "forbidden": (n, size),
+        }
+        for name, shape in shapes.items():
+            array = getattr(self, name)
+            if array.shape != shape:
+                raise InputError(f"{name} has shape {array.shape}, but {n} ops, {m} tensors and {size} devices need {shape}")
+            array.flags.writeable = False
+        self._reject_bad_numbers()
+
+    def _reject_bad_numbers(self) -> None:
+        op, device = self.graph.names, self.cluster.names
+        bad = np.argwhere(np.isnan(self.time) | (self.time < 0))
+        if len(bad):
+            v, d = bad[0]
+            raise InputError(f"op {op[v]!r} on device {device[d]!r}: time must be >= 0, not {self.time[v, d]}")
+        for name in ("memory", "resident"):
+            values = getattr(self, name)
+            wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+            if len(wrong):
+                raise InputError(f"op {op[wrong[0]]!r}: {name} must be a finite number >= 0, not {values[wrong[0]]}")
+        wrong = np.flatnonzero(~(np.isfinite(self.size) & (self.size >= 0)))
+        if len(wrong):
+            producer = op[self.graph.tensor_producer[wrong[0]]]
+            raise InputError(f"a tensor of op {producer!r}: size must be a finite number >= 0, not {self.size[wrong[0]]}")
+        for name in ("latency", "rate", "send_latency", "send_rate", "recv_latency", "recv_rate"):
+            values = getattr(self, name)
+            where = np.argwhere(~(np.isfinite(values) & (values >= 0)))
+            if len(where):
+                place = " -> ".join(repr(device[i]) for i in where[0])
+                raise InputError(f"{name} of {place} must be a finite number >= 0, not {values[tuple(where[0])]}")
+        wrong = np.flatnonzero(np.isnan(self.capacity) | (self.capacity < 0))
+        if len(wrong):
+            raise InputError(f"device {device[wrong[0]]!r}: capacity must be >= 0, not {self.capacity[wrong[0]]}")
+        wrong = np.flatnonzero((self.pin < -1) | (self.pin >= len(device)))
+        if len(wrong):
+            raise InputError(f"op {op[wrong[0]]!r} is pinned to device {self.pin[wrong[0]]}, which is not there")
+        wrong = np.flatnonzero((self.class_of < 0) | (self.class_of >= max(len(op), 1)))
+        if len(wrong):
+            raise InputError(f"op {op[wrong[0]]!r}: colocation class {self.class_of[wrong[0]]} is out of range")
+
+    @staticmethod
+    def make(
+        graph: Graph,
+        cluster: Cluster,
+        model: ExecutionModel,
+        *,
+        time: npt.ArrayLike,
+        size: npt.ArrayLike | None = None,
+        latency: npt.ArrayLike | None = None,
+        rate: npt.ArrayLike | None = None,
+        send_latency: npt.ArrayLike | None = None,
+        send_rate: npt.ArrayLike | None = None,
+        recv_latency: npt.ArrayLike | None = None,
+        recv_rate: npt.ArrayLike | None = None,
+        memory: npt.ArrayLike | None = None,
+        capacity: npt.ArrayLike | None = None,
+        resident: npt.ArrayLike | None = None,
+        colocation: Iterable[Iterable[int]] = (),
+        pins: Mapping[int, int] | None = None,
+        forbids: Iterable[tuple[int, int]] = (),
+        surplus: tuple[int, ...] = (),
+        provenance: str = "given",
+    ) -> Problem:
+        """A problem from arrays, with what is left out taken from the graph and the cluster.
+
+        Transfers come from the cluster's links: ``send`` and ``recv`` are the links to and from the host. ``memory``
+        is by default the parameter bytes plus the bytes written, ``resident`` the parameter bytes alone (or
+        ``memory``, where that is given and ``resident`` is not).
+        """
+        links, rates = cluster.link_arrays()
+        host = cluster.host
+
+        def array(value: npt.ArrayLike | None, default: npt.ArrayLike) -> FloatArray:
+            return np.array(default if value is None else value, np.float64)
+
+        pin = np.full(graph.n, -1, np.int32)
+        for v, d in (pins or {}).items():
+            pin[v] = d
+        forbidden = np.zeros((graph.n, len(cluster)), np.bool_)
+        for v, d in forbids:
+            forbidden[v, d] = True
+        return Problem(
+            graph=graph,
+            cluster=cluster,
+            model=model,
+            time=np.array(time, np.float64).reshape(graph.n, len(cluster)),
+            size=array(size, graph.tensor_bytes),
+            latency=array(latency, links),
+            rate=array(rate, rates),
+            send_latency=array(send_latency, links[:, host]),
+            send_rate=array(send_rate, rates[:, host]),
+            recv_latency=array(recv_latency, links[host, :]),
+            recv_rate=array(recv_rate, rates[host, :]),
+            memory=array(memory, graph.param_bytes + graph.bytes_written),
+            capacity=array(capacity, cluster.capacity),
+            resident=array(resident if resident is not None else memory, graph.param_bytes),
+            class_of=classes_of(graph.n, colocation),
+            pin=pin,
+            forbidden=forbidden,
+            surplus=surplus,
+            provenance=provenance,
+        )
+
+    # -- value behaviour ------------------------------------------------------------------------------------------
+
+    @property
+    def n(self) -> int:
+        """Number of ops."""
+        return self.graph.n
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return len(self.cluster)
+
+    def __repr__(self) -> str:
+        return f"Problem({self.graph!r}, {self.devices} devices, {self.model!r})"
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over everything that costs and constraints depend on."""
+        h = hashlib.sha256(self.graph.digest.encode())
+        h.update(repr((self.model, self.cluster.names, [d.kind for d in self.cluster.devices], self.surplus)).encode())
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, np.ndarray):
+                h.update(value.tobytes())
+        return h.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Problem):
+            return NotImplemented
+        return self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def with_model(self, model: ExecutionModel) -> Problem:
+        """The same problem under another execution model."""
+        return replace(self, model=model)
+
+    def constrained(self, *, pins: Iterable[str] = (), forbids: Iterable[str] = ()) -> Problem:
+        """The same problem with pins and forbids added, each written ``"ops=device"``.
+
+        ``ops`` is the name of an op, or a regular expression that must match whole names.
+        """
+        pin, forbidden = self.pin.copy(), self.forbidden.copy()
+        for text in pins:
+            ops, d = self._parse_rule(text, "pin")
+            for v in ops:
+                if pin[v] not in (-1, d):
+                    first, second = self.cluster.names[pin[v]], self.cluster.names[d]
+                    raise InputError(f"op {self.graph.names[v]!r} is pinned both to {first!r} and to {second!r}")
+                pin[v] = d
+        for text in forbids:
+            ops, d = self._parse_rule(text, "forbid")
+            forbidden[ops, d] = True
+        return replace(self, pin=pin, forbidden=forbidden)
+
+    def _parse_rule(self, text: str, what: str) -> tuple[list[int], int]:
+        pattern, separator, device = text.rpartition("=")
+        if not separator or not pattern:
+            raise InputError(f"--{what} {text!r} must be written OPS=DEVICE, e.g. 'encoder.*={self.cluster.names[0]}'")
+        if device not in self.cluster.index:
+            raise InputError(f"--{what} {text!r}: there is no device {device!r}: choose one of {', '.join(self.cluster.names)}")
+        return self.graph.select(pattern), self.cluster.index[device]
+
+    # -- constraints, in the form that search needs ---------------------------------------------------------------
+
+    @cached_property
+    def allowed(self) -> BoolArray:
+        """(n, D) True where an op may go by itself: supported, not forbidden, pin respected, device really there."""
+        ok = np.isfinite(self.time) & ~self.forbidden
+        pinned = np.flatnonzero(self.pin >= 0)
+        only = np.zeros((len(pinned), self.devices), np.bool_)
+        only[np.arange(len(pinned)), self.pin[pinned]] = True
+        ok[pinned] &= only
+        ok[:, list(self.surplus)] = False
+        return ok
+
+    @cached_property
+    def classes(self) -> int:
+        """Number of colocation classes, single ops counted."""
+        return int(self.class_of.max()) + 1 if self.n else 0
+
+    @cached_property
+    def members(self) -> tuple[IntArray, IntArray]:
+        """CSR class -> ops: (ptr, op)."""
+        return csr_from_pairs(self.class_of, np.arange(self.n, dtype=np.int32), self.classes)
+
+    @cached_property
+    def class_allowed(self) -> BoolArray:
+        """(classes, D) True where every member may go."""
+        ok = np.ones((self.classes, self.devices), np.bool_)
+        np.logical_and.at(ok, self.class_of, self.allowed)
+        return ok
+
+    @cached_property
+    def class_time(self) -> FloatArray:
+        """(classes, D) seconds, added up; infinite where a member is unsupported (pins and forbids not counted)."""
+        total = np.zeros((self.classes, self.devices))
+        np.add.at(total, self.class_of, self.time)
+        return total
+
+    @cached_property
+    def class_memory(self) -> FloatArray:
+        """(classes,) bytes, added up."""
+        return np.bincount(self.class_of, self.memory, self.classes)
+
+    @cached_property
+    def pool(self) -> BoolArray:
+        """(D,) True for CPUs, which the ``offload`` model takes as one unlimited pool."""
+        return np.array([device.kind == "cpu" for device in self.cluster.devices], np.bool_)
+
+    # -- priorities -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def mean_time(self) -> FloatArray:
+        """(n,) mean seconds over the devices that support the op (0 where none does)."""
+        supported = np.isfinite(self.time)
+        count = np.maximum(supported.sum(axis=1), 1)
+        return np.where(supported, self.time, 0.0).sum(axis=1) / count
+
+    @cached_property
+    def mean_link(self) -> FloatArray:
+        """(m,) mean seconds of a transfer over ordered pairs of different devices (0 for one device)."""
+        pairs = self.devices * (self.devices - 1)
+        if pairs == 0:
+            return np.zeros(self.graph.tensors)
+        off = ~np.eye(self.devices, dtype=bool)
+        return self.latency[off].sum() / pairs + self.size * (self.rate[off].sum() / pairs)
+
+    @cached_property
+    def upward_rank(self) -> FloatArray:
+        """(n,) seconds from the start of an op to the end of the graph along the longest mean path (HEFT's rank).
+
+        References
+        ----------
+        H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
+        computing", IEEE TPDS 2002, equation 5.
+        """
+        graph = self.graph
+        time, link = self.mean_time.tolist(), self.mean_link.tolist()
+        out_ptr, out_tensor = (a.tolist() for a in graph.outputs)
+        ptr, consumer = graph.consumer_ptr.tolist(), graph.consumer_op.tolist()
+        rank = [0.0] * graph.n
+        for v in graph.topological_order[::-1].tolist():
+            below = 0.0
+            for t in out_tensor[out_ptr[v] : out_ptr[v + 1]]:
+                for u in consumer[ptr[t] : ptr[t + 1]]:
+                    below = max(below, link[t] + rank[u])
+            rank[v] = time[v] + below
+        return np.array(rank)
+
+    @cached_property
+    def priority_order(self) -> IntArray:
+        """(n,) ops by falling upward rank, ties by topological position: a topological order."""
+        return np.lexsort((self.graph.position, -self.upward_rank)).astype(np.int32)
+
+
+def classes_of(n: int, colocation: Iterable[Iterable[int]]) -> IntArray:
+    """Class of each op, numbered by first member, from lists of ops that go together (overlapping lists unite)."""
+    parent = list(range(n))
+
+    def root(v: int) -> int:
+        while parent[v] != v:
+            parent[v] = parent[parent[v]]
+            v = parent[v]
+        return v
+
+    for group in colocation:
+        ops = list(group)
+        for v in ops:
+            if not 0 <= v < n:
+                raise InputError(f"a colocation list names op {v}, which is not there (there are {n})")
+        for v in ops[1:]:
+            a, b = root(ops[0]), root(v)
+            parent[max(a, b)] = min(a, b)
+    number: dict[int, int] = {}
+    return np.array([number.setdefault(root(v), len(number)) for v in range(n)], np.int32)
+
+
+def problem_arrays(problem: Problem) -> dict[str, Any]:
+    """The arrays of a problem by field name, for files."""
+    return {f.name: getattr(problem, f.name) for f in fields(problem) if isinstance(getattr(problem, f.name), np.ndarray)}
