@@ -87,6 +87,7 @@ class Search:
         self._counted = 0
         self._first = self.evaluator.evaluations
         self._told = -math.inf
+        self._confirmer: SimulatedEvaluator | None = None
 
     # -- budget -----------------------------------------------------------------------------------------------------
 
@@ -147,6 +148,13 @@ class Search:
         """Evaluate the placement with these devices, keep it if it is the best; its cost, infinite where infeasible."""
         return self.try_placement(Placement(device))
 
+    def confirm(self, placement: Placement) -> None:
+        """Keep a placement whose cost a kernel has learnt (and counted) already; its exact cost is computed afresh."""
+        if self._confirmer is None:
+            self._confirmer = SimulatedEvaluator(self.problem)
+        exact = self._confirmer if isinstance(self.evaluator, SimulatedEvaluator) else self.evaluator
+        self.offer(placement, exact.evaluate(placement).value)
+
     def offer(self, placement: Placement, cost: float) -> None:
         """Keep a placement whose exact cost the evaluator gave, if it is feasible and the best so far."""
         if cost < self.cost:
@@ -173,7 +181,10 @@ class Search:
         assert self.best is not None, "a placer must find a feasible placement or raise InfeasibleError"
         bound = self.bound
         assert bound.value <= self.cost * (1 + 1e-9) + 1e-30, f"the bound {bound} exceeds the cost {self.cost}"
-        self.tell(always=True)
+        try:
+            self.tell(always=True)
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
         return Solution(
             placement=self.best,
             cost=self.cost,

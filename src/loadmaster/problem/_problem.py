@@ -166,7 +166,7 @@ class Problem:
             graph=graph,
             cluster=cluster,
             model=model,
-            time=np.array(time, np.float64).reshape(graph.n, len(cluster)),
+            time=np.array(time, np.float64).reshape((0, len(cluster)) if graph.n == 0 else np.shape(time)),
             size=array(size, graph.tensor_bytes),
             latency=array(latency, links),
             rate=array(rate, rates),

@@ -58,7 +58,9 @@ class SerialSimulator:
         made = _serial(*self._arrays, device[None], cost, moments, log)
         rows = np.arange(problem.n)
         busy = np.bincount(device, problem.time[rows, device], problem.devices)
-        comm = np.bincount(log[:made, 2].astype(np.int64), log[:made, 4] - log[:made, 3], problem.devices)
+        tensor, source, target = log[:made, :3].astype(np.int64).T
+        seconds = problem.latency[source, target] + problem.size[tensor] * problem.rate[source, target]
+        comm = np.bincount(target, seconds, problem.devices)
         defined = bool(np.isfinite(cost[0]))
         transfers = [Transfer(int(t), int(a), int(b), s, e) for t, a, b, s, e in log[:made].tolist()]
         return Evaluation(

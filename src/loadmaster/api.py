@@ -1,0 +1,307 @@
+"""What Loadmaster does, as functions: load, problem, place, evaluate, compare. The command line is a thin layer over them.
+
+>>> # problem = api.problem("zoo:layered-300", "2acc+1cpu", model="pipeline")
+>>> # solution = api.place(problem, "local-search", budget=10.0)
+>>> # solution.cost, solution.bound, solution.gap
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, cast, get_type_hints
+
+import msgspec
+import numpy as np
+
+from loadmaster import zoo
+from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
+from loadmaster.graph import Graph
+from loadmaster.graph._file import is_graph, parse_graph
+from loadmaster.graph._json import read_json
+from loadmaster.graph._workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
+from loadmaster.hardware import Cluster, preset, roofline
+from loadmaster.placers import get_placer
+from loadmaster.placers._base import Placer
+from loadmaster.placers._search import Budget, ProgressCallback
+from loadmaster.plan import Plan, is_plan, placement_from_document
+from loadmaster.problem import (
+    Concurrent,
+    ExecutionModel,
+    Offload,
+    Pipeline,
+    Placement,
+    Problem,
+    Solution,
+    execution_model,
+)
+from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem._file import is_problem, parse_problem
+from loadmaster.problem._workload import place_split, workload_problem
+
+__all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "read_placement"]
+
+DEFAULT_CLUSTER = "2acc+1cpu"
+DEFAULT_METHOD = "local-search"
+DEFAULT_SECONDS = 10.0
+
+Model = Graph | Workload | Problem
+"""What a file can hold: a graph alone, a workload (a graph with costs and devices), or a whole problem."""
+
+
+def load(source: str | Path) -> Model:
+    """What is in a file, or the graph called ``zoo:NAME``.
+
+    A graph file gives a :class:`Graph`, a workload file a :class:`Workload`, a problem file or a plan a
+    :class:`Problem` (a problem file says nothing about the execution model: it comes as ``concurrent``).
+
+    Raises
+    ------
+    InputError : the file is not there, is none of these, or something in it is wrong.
+    """
+    text = str(source)
+    if text.startswith("zoo:"):
+        return zoo.graph(text.removeprefix("zoo:"))
+    data = read_json(source)
+    if is_graph(data):
+        return parse_graph(data, text)
+    if is_problem(data):
+        return parse_problem(data, text, Concurrent())
+    if is_plan(data):
+        return Plan.parse(data, text).problem()
+    if is_workload(data):
+        return parse_workload(data, text)
+    if is_split(data):
+        raise InputError(
+            f"{text}: is a split of a workload: give the workload itself, and the split as --placement"
+        )
+    raise InputError(f"{text}: is not a workload, a graph, a problem or a plan")
+
+
+def problem(
+    source: str | Path | Model,
+    cluster: str | Cluster | None = None,
+    model: str | ExecutionModel | None = None,
+    *,
+    pins: Iterable[str] = (),
+    forbids: Iterable[str] = (),
+    **settings: str | int | None,
+) -> Problem:
+    """The problem of placing ``source`` under an execution model.
+
+    Parameters
+    ----------
+    source : a file, ``zoo:NAME``, or what :func:`load` returned.
+    cluster : for a graph alone, the devices (a preset's name, by default ``2acc+1cpu``); op times follow from their
+        speeds. Workloads and problems bring their devices.
+    model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``. By default ``pipeline`` for workloads, what the
+        problem says for problems and plans, and ``concurrent`` for all else.
+    pins, forbids : rules ``"ops=device"``; ops by name or regular expression.
+    settings : settings of the execution model; None keeps the default.
+    """
+    loaded = load(source) if isinstance(source, str | Path) else source
+    if cluster is not None and not isinstance(loaded, Graph):
+        what = "a workload" if isinstance(loaded, Workload) else "a problem"
+        raise InputError(f"a cluster is given for {what}, which brings its own devices: leave it out")
+    if isinstance(loaded, Problem):
+        found = loaded.with_model(_execution_model(model, settings, default=loaded.model))
+    elif isinstance(loaded, Workload):
+        found = workload_problem(loaded, _execution_model(model, settings, default=Pipeline()))
+    else:
+        where = cluster if isinstance(cluster, Cluster) else preset(cluster or DEFAULT_CLUSTER)
+        chosen = _execution_model(model, settings, default=Concurrent())
+        found = Problem.make(loaded, where, chosen, time=roofline(loaded, where), provenance="roofline")
+    return found.constrained(pins=pins, forbids=forbids)
+
+
+def _execution_model(
+    model: str | ExecutionModel | None, settings: Mapping[str, str | int | None], default: ExecutionModel
+) -> ExecutionModel:
+    """The model called by name with fresh settings, or the given or default one with some settings changed."""
+    if isinstance(model, str):
+        return execution_model(model, **settings)
+    base = model or default
+    given = {key: value for key, value in settings.items() if value is not None}
+    return execution_model(base.name, **{**base.settings, **given})
+
+
+def place(
+    problem: Problem,
+    method: str | Placer = DEFAULT_METHOD,
+    *,
+    budget: float | None = None,
+    evaluations: int | None = None,
+    seed: int = 0,
+    start: Placement | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    on_progress: ProgressCallback | None = None,
+) -> Solution:
+    """The best placement that a method finds.
+
+    Parameters
+    ----------
+    budget : seconds. Without it and without ``evaluations``: 10 s; with ``evaluations`` alone: no limit on time.
+    evaluations : how many placements may be costed; a run repeats exactly for a seed.
+    start : a placement to begin with.
+    parameters : hyper-parameters of the method, by name.
+    on_progress : called with the state of the search some ten times a second.
+
+    Raises
+    ------
+    UnsupportedError : the method cannot handle the problem; the message says why.
+    InfeasibleError : no placement satisfies the constraints.
+    """
+    placer = configured(method, parameters or {})
+    _require_support(placer, problem)
+    if budget is None and evaluations is None:
+        budget = DEFAULT_SECONDS
+    return placer.place(
+        problem, budget=Budget(budget, evaluations), seed=seed, start=start, on_progress=on_progress
+    )
+
+
+def compare(
+    problem: Problem,
+    methods: Sequence[str | Placer],
+    *,
+    budget: float | None = None,
+    evaluations: int | None = None,
+    seed: int = 0,
+    on_progress: ProgressCallback | None = None,
+) -> list[Solution | InfeasibleError]:
+    """What each method finds within the same budget, in the order of the methods.
+
+    A method that finds no feasible placement gives its error in place of a solution; if none finds any, the first error
+    is raised. An interrupt ends the comparison after the method that it stopped.
+    """
+    placers = [configured(method) for method in methods]
+    if not placers:
+        raise InputError("there is no method to compare")
+    for placer in placers:
+        _require_support(placer, problem)
+    results: list[Solution | InfeasibleError] = []
+    for placer in placers:
+        try:
+            solution = place(
+                problem, placer, budget=budget, evaluations=evaluations, seed=seed, on_progress=on_progress
+            )
+        except InfeasibleError as error:
+            results.append(error)
+            continue
+        results.append(solution)
+        if solution.stopped == "interrupted":
+            break
+    errors = [result for result in results if isinstance(result, InfeasibleError)]
+    if len(errors) == len(results):
+        raise errors[0]
+    return results
+
+
+def configured(method: str | Placer, parameters: Mapping[str, Any] | None = None) -> Placer:
+    """The placer called ``method`` with some hyper-parameters changed; texts are read as the type of the field.
+
+    Raises
+    ------
+    InputError : the method or a parameter is unknown, or a value has the wrong type.
+    """
+    placer = get_placer(method) if isinstance(method, str) else method
+    instance = cast(Any, placer)
+    hints = get_type_hints(type(placer))
+    known = [field.name for field in fields(instance)]
+    changes = {}
+    for key, value in (parameters or {}).items():
+        if key not in known:
+            its = f"its parameters are {', '.join(known)}" if known else "it has none"
+            raise InputError(f"the method {placer.name} has no parameter {key!r}: {its}")
+        try:
+            changes[key] = msgspec.convert(value, hints[key], strict=not isinstance(value, str))
+        except msgspec.ValidationError as error:
+            raise InputError(
+                f"the parameter {key}={value!r} of the method {placer.name} is invalid: {error}"
+            ) from None
+    return cast(Placer, replace(instance, **changes))
+
+
+def _require_support(placer: Placer, problem: Problem) -> None:
+    reason = placer.supports(problem)
+    if reason is not None:
+        raise UnsupportedError(f"the method {placer.name} cannot place this problem: {reason}")
+
+
+# -- placements from files --------------------------------------------------------------------------------------------
+
+
+def read_placement(
+    path: str | Path,
+    source: str | Path | Model,
+    cluster: str | Cluster | None = None,
+    model: str | ExecutionModel | None = None,
+    *,
+    pins: Iterable[str] = (),
+    forbids: Iterable[str] = (),
+    **settings: str | int | None,
+) -> tuple[Problem, Placement]:
+    """A placement from a file, with the problem that it refers to; the other arguments are those of :func:`problem`.
+
+    The file is a plan, an object ``{"placement": {op: device}}`` (``order`` and ``call`` where wanted), or a split of a
+    workload. Groups of a split beyond the workload's devices become extra devices of the problem, which is a violation.
+    A plan for ``source`` given as a file also brings its execution model, and for a graph alone its devices, unless
+    others are asked for.
+
+    Raises
+    ------
+    InputError : the file is none of these, is a plan for another model, or does not fit the ops and devices.
+    """
+    data = read_json(path)
+    loaded = load(source) if isinstance(source, str | Path) else source
+    if is_plan(data):
+        plan = Plan.parse(data, str(path))
+        graph = loaded if isinstance(loaded, Graph) else loaded.graph
+        if plan.graph_hash != graph.digest:
+            raise InputError(
+                f"{path}: is a plan for another model ({plan.graph_name}, {plan.graph_hash[:12]}) than "
+                f"{graph.name} ({graph.digest[:12]})"
+            )
+        if model is None and isinstance(source, str | Path):
+            model = plan.problem().model
+        if cluster is None and isinstance(loaded, Graph):
+            cluster = plan.problem().cluster
+    target = problem(loaded, cluster, model, pins=pins, forbids=forbids, **settings)
+    if is_split(data):
+        if not isinstance(loaded, Workload):
+            raise InputError(f"{path}: is a split of a workload, but {target.graph.name} is not a workload")
+        return _split_placement(loaded, target, parse_split(data, str(path)), str(path))
+    if not isinstance(data, dict) or "placement" not in data:
+        raise InputError(f"{path}: is not a plan, a split, or an object with a 'placement' of ops to devices")
+    if isinstance(loaded, Workload) and isinstance(target.model, Offload):
+        data = {**data, "placement": _pooled(data["placement"], loaded.cpus)}
+    return target, placement_from_document(data, target, str(path))
+
+
+def _pooled(placement: Any, cpus: int) -> Any:
+    """A placement on the CPUs of a workload file, which the ``offload`` model takes as the one device ``cpu0``."""
+    if not isinstance(placement, dict):
+        return placement
+    pool = {f"cpu{i}" for i in range(cpus)}
+    return {
+        op: "cpu0" if isinstance(device, str) and device in pool else device
+        for op, device in placement.items()
+    }
+
+
+def _split_placement(
+    workload: Workload, target: Problem, split: Split, source: str
+) -> tuple[Problem, Placement]:
+    """A split as a placement; pins and forbids survive when the problem is widened by surplus devices."""
+    try:
+        wide, placement = place_split(workload, target, split)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    if wide is target:
+        return target, placement
+    place_of = np.array([wide.cluster.index[name] for name in target.cluster.names])
+    forbidden = wide.forbidden.copy()
+    forbidden[:, place_of] = target.forbidden
+    pin = np.where(target.pin >= 0, place_of[target.pin], -1).astype(np.int32)
+    return replace(wide, pin=pin, forbidden=forbidden), placement

@@ -1,0 +1,442 @@
+"""The command line: a thin layer over :mod:`loadmaster.api`.
+
+Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible. Everything heavy is
+imported inside the commands, so that ``--help`` is instant.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from loadmaster import __version__
+from loadmaster.errors import InfeasibleError, InputError, LoadmasterError
+
+if TYPE_CHECKING:
+    from loadmaster.problem import Problem
+
+__all__ = ["app", "main"]
+
+
+class _Commands(TyperGroup):
+    """Commands in the order of their definition; errors of ours as one sentence and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LoadmasterError as error:
+            _say(f"error: {error}")
+            raise typer.Exit(3 if isinstance(error, InfeasibleError) else 2) from None
+        except KeyboardInterrupt:
+            _say("interrupted before there was a result")
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    name="loadmaster",
+    cls=_Commands,
+    help="Decide on which device every operator of a neural network runs.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # rich takes longer to import than all the rest of --help
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Entry point of the ``loadmaster`` command."""
+    app()
+
+
+def _say(text: str) -> None:
+    typer.echo(f"loadmaster: {text}", err=True)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"loadmaster {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _loadmaster(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", help="A workload, graph or problem file, a plan, or zoo:NAME.", show_default=False
+    ),
+]
+PlanFile = Annotated[
+    str, typer.Argument(metavar="PLAN", help="A plan that 'place -o' wrote.", show_default=False)
+]
+ClusterName = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="C", help="Devices for a graph, e.g. 2acc+1cpu (the default)."),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="serial|concurrent|pipeline|offload",
+        help="Execution model; by default pipeline for workload files, else concurrent.",
+    ),
+]
+Contiguity = Annotated[
+    str | None, typer.Option(metavar="none|device|chain", help="pipeline: what a device's ops must form.")
+]
+Comm = Annotated[
+    str | None, typer.Option(metavar="sum|overlap", help="pipeline: communication adds or overlaps.")
+]
+Objective = Annotated[str | None, typer.Option(metavar="sum|fw+bw", help="pipeline: 1F1B or flush.")]
+Schedule = Annotated[
+    str | None, typer.Option(metavar="event|static", help="concurrent: ready ops first, or the fixed order.")
+]
+MaxCalls = Annotated[
+    int | None, typer.Option(metavar="Q", help="offload: calls that an accelerator may take.")
+]
+Memory = Annotated[
+    str | None, typer.Option(metavar="sum|peak", help="concurrent: what must fit into a device.")
+]
+Pin = Annotated[
+    list[str] | None,
+    typer.Option("--pin", metavar="OPS=DEVICE", help="Ops (name or regular expression) that must go there."),
+]
+Forbid = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--forbid", metavar="OPS=DEVICE", help="Ops (name or regular expression) that must not go there."
+    ),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="TIME",
+        help="Time to search: 500ms, 60s, 2m, 1h. Default 10s.",
+        show_default=False,
+    ),
+]
+Evaluations = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Placements to evaluate at most; without --budget there is no time limit."
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Makes a search repeat.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def _seconds(text: str | None) -> float | None:
+    """A time such as ``500ms``, ``60s``, ``2m``, ``1h`` or ``1.5``, in seconds."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)?", text.strip())
+    if not match:
+        raise InputError(f"--budget {text!r} is not a time: give e.g. 500ms, 60s, 2m or 1h")
+    return float(match[1]) * {"ms": 1e-3, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+
+
+def _parameters(assignments: list[str] | None) -> dict[str, str]:
+    parameters = {}
+    for text in assignments or []:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise InputError(f"--set {text!r} must be written NAME=VALUE")
+        parameters[key] = value
+    return parameters
+
+
+def _settings(
+    contiguity: str | None,
+    comm: str | None,
+    objective: str | None,
+    schedule: str | None,
+    max_calls: int | None,
+    memory: str | None,
+) -> dict[str, str | int | None]:
+    """The settings of execution models; those not given are None."""
+    return {
+        "contiguity": contiguity,
+        "comm": comm,
+        "objective": objective,
+        "schedule": schedule,
+        "max_calls": max_calls,
+        "memory": memory,
+    }
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def inspect(
+    file: File,
+    cluster: ClusterName = None,
+    model: ModelName = None,
+    contiguity: Contiguity = None,
+    comm: Comm = None,
+    objective: Objective = None,
+    schedule: Schedule = None,
+    max_calls: MaxCalls = None,
+    memory: Memory = None,
+    pin: Pin = None,
+    forbid: Forbid = None,
+    as_json: Json = False,
+) -> None:
+    """Show what is in a file: ops, tensors, devices, lower bounds."""
+    from loadmaster import api
+    from loadmaster.report._documents import problem_document, to_json
+
+    settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
+    document = problem_document(
+        api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **settings)
+    )
+    if as_json:
+        typer.echo(to_json(document))
+    else:
+        from loadmaster.report._tables import problem_tables, show
+
+        show(problem_tables(document))
+
+
+@app.command()
+def place(
+    file: File,
+    cluster: ClusterName = None,
+    model: ModelName = None,
+    contiguity: Contiguity = None,
+    comm: Comm = None,
+    objective: Objective = None,
+    schedule: Schedule = None,
+    max_calls: MaxCalls = None,
+    memory: Memory = None,
+    pin: Pin = None,
+    forbid: Forbid = None,
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="How to search; see 'loadmaster methods'.")
+    ] = "local-search",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method.")
+    ] = None,
+    budget: Time = None,
+    evaluations: Evaluations = None,
+    seed: Seed = 0,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="PLAN", help="Write the plan to this file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Place a model: find a placement and prove how good it is."""
+    seconds, parameters = _seconds(budget), _parameters(set_)
+    from loadmaster import api
+    from loadmaster._atomic import check_writable
+    from loadmaster.plan import Plan, solution_document
+    from loadmaster.report._live import LiveProgress
+
+    if output is not None:
+        check_writable(output)
+    settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
+    problem = api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **settings)
+    with LiveProgress() as progress:
+        solution = api.place(
+            problem,
+            method,
+            budget=seconds,
+            evaluations=evaluations,
+            seed=seed,
+            parameters=parameters,
+            on_progress=progress,
+        )
+    if solution.stopped == "interrupted":
+        _say("interrupted: this is the best so far")
+    lost: InputError | None = None
+    if output is not None:
+        try:
+            Plan.from_solution(problem, solution).save(output)
+        except InputError as error:  # the result is still worth printing
+            lost = error
+    document = solution_document(problem, solution)
+    if as_json:
+        from loadmaster.report._documents import to_json
+
+        typer.echo(to_json(document))
+    else:
+        from loadmaster.report._documents import evaluation_document
+        from loadmaster.report._tables import show, solution_tables
+
+        evaluation = api.evaluate(problem, solution.placement)
+        show(solution_tables(document, evaluation_document(problem, solution.placement, evaluation)))
+    if lost is not None:
+        raise lost
+
+
+@app.command()
+def evaluate(
+    file: File,
+    placement: Annotated[
+        str,
+        typer.Option(
+            "--placement",
+            metavar="P",
+            help='A plan, {"placement": {op: device}}, or a split.',
+            show_default=False,
+        ),
+    ],
+    cluster: ClusterName = None,
+    model: ModelName = None,
+    contiguity: Contiguity = None,
+    comm: Comm = None,
+    objective: Objective = None,
+    schedule: Schedule = None,
+    max_calls: MaxCalls = None,
+    memory: Memory = None,
+    pin: Pin = None,
+    forbid: Forbid = None,
+    as_json: Json = False,
+) -> None:
+    """Evaluate a given placement: cost, loads, memory, violations."""
+    from loadmaster import api
+    from loadmaster.report._documents import evaluation_document, to_json
+
+    settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
+    problem, given = api.read_placement(
+        placement, file, cluster, model, pins=pin or (), forbids=forbid or (), **settings
+    )
+    document = evaluation_document(problem, given, api.evaluate(problem, given))
+    if as_json:
+        typer.echo(to_json(document))
+    else:
+        from loadmaster.report._tables import evaluation_tables, show
+
+        show(evaluation_tables(document))
+
+
+@app.command()
+def compare(
+    file: File,
+    cluster: ClusterName = None,
+    model: ModelName = None,
+    contiguity: Contiguity = None,
+    comm: Comm = None,
+    objective: Objective = None,
+    schedule: Schedule = None,
+    max_calls: MaxCalls = None,
+    memory: Memory = None,
+    pin: Pin = None,
+    forbid: Forbid = None,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", metavar="A,B,C", help="Methods to compare; by default all that can."),
+    ] = None,
+    budget: Time = None,
+    evaluations: Evaluations = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare methods, each with the same budget."""
+    seconds = _seconds(budget)
+    from loadmaster import api
+    from loadmaster.plan import solution_document
+    from loadmaster.report._documents import failure_document, to_json
+    from loadmaster.report._live import LiveProgress
+
+    settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
+    problem = api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **settings)
+    names = (
+        _supported(problem)
+        if methods is None
+        else [name.strip() for name in methods.split(",") if name.strip()]
+    )
+    with LiveProgress() as progress:
+        results = api.compare(
+            problem, names, budget=seconds, evaluations=evaluations, seed=seed, on_progress=progress
+        )
+    if len(results) < len(names) or getattr(results[-1], "stopped", "") == "interrupted":
+        _say("interrupted: this is what was found so far")
+    documents = [
+        failure_document(problem, name, result, seed=seed)
+        if isinstance(result, InfeasibleError)
+        else solution_document(problem, result)
+        for name, result in zip(names, results, strict=False)  # fewer results than names after an interrupt
+    ]
+    if as_json:
+        typer.echo(to_json(documents))
+    else:
+        from loadmaster.report._tables import comparison_table, show
+
+        show(comparison_table(documents))
+
+
+def _supported(problem: Problem) -> list[str]:
+    from loadmaster.placers import PLACERS
+
+    return [name for name, placer in PLACERS.items() if placer.supports(problem) is None]
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List the methods, and the execution models they support."""
+    from loadmaster import api
+    from loadmaster.placers import PLACERS, parameters
+    from loadmaster.problem import MODELS
+    from loadmaster.report._documents import to_json
+
+    examples = {name: api.problem("zoo:layered-4", model=name) for name in MODELS}
+    documents = []
+    for name, placer in PLACERS.items():
+        reasons = {model: placer.supports(problem) for model, problem in examples.items()}
+        documents.append(
+            {
+                "name": name,
+                "summary": placer.summary,
+                "models": [model for model, reason in reasons.items() if reason is None],
+                "unsupported": {model: reason for model, reason in reasons.items() if reason is not None},
+                "parameters": parameters(placer),
+            }
+        )
+    if as_json:
+        typer.echo(to_json(documents))
+    else:
+        from loadmaster.report._tables import methods_table, show
+
+        show(methods_table(documents))
+
+
+@app.command()
+def export(
+    plan: PlanFile,
+    format: Annotated[
+        str, typer.Option("--format", "-f", metavar="openvino|dot", help="Format to write.")
+    ] = "openvino",
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
+    ] = None,
+) -> None:
+    """Write a plan for another program: OpenVINO affinities or Graphviz."""
+    from loadmaster import export as exporters
+    from loadmaster._atomic import write_atomically
+    from loadmaster.plan import Plan
+
+    text = exporters.export(Plan.load(plan), format)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(output, text.encode())
+
+
+if __name__ == "__main__":
+    main()

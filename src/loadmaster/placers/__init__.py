@@ -1,0 +1,25 @@
+"""How: one module per algorithm, one protocol, one plain table of names."""
+
+from loadmaster.errors import InputError
+from loadmaster.placers._base import Placer, parameters
+from loadmaster.placers._search import Budget, Progress, ProgressCallback
+from loadmaster.placers.annealing import Annealing
+from loadmaster.placers.greedy import Greedy
+from loadmaster.placers.heft import Heft
+from loadmaster.placers.local_search import LocalSearch
+from loadmaster.placers.random import Random
+from loadmaster.placers.single import Single
+
+__all__ = ["PLACERS", "Budget", "Placer", "Progress", "ProgressCallback", "get_placer", "parameters"]
+
+PLACERS: dict[str, Placer] = {
+    placer.name: placer for placer in (Single(), Random(), Greedy(), Heft(), LocalSearch(), Annealing())
+}
+"""All placers by name, with their default hyper-parameters."""
+
+
+def get_placer(name: str) -> Placer:
+    """The placer called ``name``."""
+    if name not in PLACERS:
+        raise InputError(f"there is no method {name!r}: choose one of {', '.join(PLACERS)}")
+    return PLACERS[name]

@@ -1,0 +1,303 @@
+"""Chains: one walk of a local search each, advanced in slices so that time, Ctrl-C and progress are looked after in between.
+
+A chain draws moves (``_moves.py``), learns their cost, and accepts by Metropolis' rule at its temperature; temperature 0 is
+descent that also walks sideways. Two kinds share that rule: :class:`NetChain` is one compiled loop with exact deltas, for ``serial``
+and ``pipeline``; :class:`BatchChain` asks for the cost of several moves at a time, for everything else, measured costs included. How a chain is sliced never changes where it walks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from loadmaster.placers._moves import LONGEST, Moves, moves_of, propose, uniform
+from loadmaster.problem import Problem
+from loadmaster.problem._model import Pipeline, Serial
+from loadmaster.problem._nets import load_cost, move_op, nets_of, new_ledger, reset
+from loadmaster.problem._pipeline import contiguity_of, is_contiguous
+
+__all__ = ["BatchChain", "Chain", "NetChain", "new_chain"]
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+Costs = Callable[[IntArray], tuple[FloatArray, BoolArray]]
+
+
+class Chain(Protocol):
+    """One walk through the feasible placements."""
+
+    best: IntArray
+    """(n,) devices of the best placement that the chain has met since it was made."""
+    best_cost: float
+    """Its cost, up to rounding."""
+    cost: float
+    """Cost of where the chain stands, up to rounding."""
+    device: IntArray
+    """(n,) where the chain stands."""
+    idle: int
+    """Evaluations since the chain last improved on its best cost since :meth:`start`."""
+
+    def start(self, device: IntArray) -> None:
+        """Go to a feasible placement."""
+        ...
+
+    def rebase(self) -> None:
+        """Count improvements from here: what is idle begins anew."""
+        ...
+
+    def advance(self, evaluations: int, temperature: float, cooling: float) -> int:
+        """Walk; the temperature (relative to the cost) is multiplied by ``cooling`` after every move.
+
+        Returns how many evaluations were made, at most ``evaluations`` (fewer if hardly any move is feasible).
+        """
+        ...
+
+
+def new_chain(problem: Problem, seed: int, costs: Costs | None = None) -> Chain:
+    """The right chain for the problem's execution model; ``costs`` evaluates (k, n) devices where there is no delta."""
+    if isinstance(problem.model, Serial | Pipeline) and costs is None:
+        return NetChain(problem, seed)
+    assert costs is not None
+    return BatchChain(problem, seed, costs)
+
+
+class NetChain:
+    """Exact deltas in O(degree + devices) per move; millions of moves per second.
+
+    ``pipeline`` minimises not the largest load alone, which most moves do not change, but how far the loads exceed a target just
+    below the best cost so far, plus a little of their sum.
+    """
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        self._nets = nets_of(problem)
+        self._moves = moves_of(problem)
+        self._contiguity = contiguity_of(problem)
+        self._ledger = new_ledger(self._nets)
+        self._rng = np.array([seed], np.uint64)
+        self._at = np.zeros(len(self._moves.memory), np.int32)
+        self._used = np.zeros(problem.devices)
+        self._numbers = np.array([math.inf, math.inf])
+        self.best = np.zeros(problem.n, np.int32)
+        self.idle = 0
+
+    @property
+    def best_cost(self) -> float:
+        """Up to rounding."""
+        return float(self._numbers[0])
+
+    @property
+    def device(self) -> IntArray:
+        """Where the chain stands."""
+        return self._ledger.device
+
+    @property
+    def cost(self) -> float:
+        """Cost of where the chain stands, up to rounding."""
+        return float(load_cost(self._nets, self._ledger))
+
+    def start(self, device: IntArray) -> None:
+        """Go to a feasible placement."""
+        reset(self._nets, self._ledger, device)
+        self._at[self._moves.of_op] = device
+        self._used[:] = np.bincount(self._at, self._moves.memory, len(self._used))
+        cost = load_cost(self._nets, self._ledger)
+        self._numbers[1] = cost
+        self.idle = 0
+        if cost < self.best_cost:
+            self._numbers[0] = cost
+            self.best[:] = device
+
+    def rebase(self) -> None:
+        """Count improvements from here."""
+        self._numbers[1], self.idle = self.cost, 0
+
+    def advance(self, evaluations: int, temperature: float, cooling: float) -> int:
+        """See :class:`Chain`."""
+        made, self.idle = _walk(
+            self._nets, self._ledger, self._moves, *self._contiguity, self._rng, self._at, self._used, self._numbers,
+            self.best, evaluations, temperature, cooling, self.idle,
+        )  # fmt: skip
+        return int(made)
+
+
+@njit(cache=True, nogil=True)
+def _energy(nets, ledger, target):  # type: ignore[no-untyped-def]
+    """What the walk minimises; see :class:`NetChain`."""
+    if nets.serial or nets.apart:
+        total = 0.0
+        if nets.apart:
+            for d in range(ledger.compute.shape[1]):
+                total += ledger.compute[0, d] + ledger.comm[0, d] + ledger.compute[1, d] + ledger.comm[1, d]
+        return load_cost(nets, ledger) + 0.02 * total / ledger.compute.shape[1]
+    over = total = 0.0
+    for d in range(ledger.compute.shape[1]):
+        work, talk = ledger.compute[0, d] + ledger.compute[1, d], ledger.comm[0, d] + ledger.comm[1, d]
+        load = max(work, talk) if nets.overlap else work + talk
+        over += max(0.0, load - target)
+        total += work + talk
+    return over + 0.02 * total
+
+
+@njit(cache=True, nogil=True)
+def _walk(  # type: ignore[no-untyped-def]
+    nets, ledger, moves, kind, tail, head, rng, at, used, numbers, best, evaluations, temperature, cooling, idle
+):
+    """``numbers``: best cost ever, best cost since the start. Returns (evaluations made, idle evaluations)."""
+    devices = nets.time.shape[1]
+    atom, target = np.empty(LONGEST, np.int32), np.empty(LONGEST, np.int32)
+    compute, comm = ledger.compute.copy(), ledger.comm.copy()
+    old = np.empty(LONGEST, np.int32)
+    aim = 0.993 * numbers[0]
+    energy = _energy(nets, ledger, aim)
+    made = draws = 0
+    while made < evaluations and draws < 8 * evaluations + 64:
+        draws += 1
+        count = propose(moves, rng, at, used, atom, target)
+        if count == 0:
+            continue
+        made += 1
+        idle += 1
+        temperature *= cooling
+        compute[:] = ledger.compute
+        comm[:] = ledger.comm
+        link = ledger.link[0]
+        for i in range(count):
+            old[i] = at[atom[i]]
+            for j in range(moves.member_ptr[atom[i]], moves.member_ptr[atom[i] + 1]):
+                move_op(nets, ledger, moves.member_op[j], target[i])
+        fresh = _energy(nets, ledger, aim)
+        rise = fresh - energy
+        accept = rise <= 0.0 or (temperature > 0.0 and uniform(rng) < math.exp(-rise / (temperature * numbers[0] + 1e-300)))
+        if accept and kind != 0:
+            accept = is_contiguous(kind, tail, head, ledger.device, devices)
+        if not accept:
+            for i in range(count):
+                for j in range(moves.member_ptr[atom[i]], moves.member_ptr[atom[i] + 1]):
+                    move_op(nets, ledger, moves.member_op[j], old[i])
+            ledger.compute[:] = compute
+            ledger.comm[:] = comm
+            ledger.link[0] = link
+            continue
+        for i in range(count):
+            at[atom[i]] = target[i]
+            used[old[i]] -= moves.memory[atom[i]]
+            used[target[i]] += moves.memory[atom[i]]
+        energy = fresh
+        cost = load_cost(nets, ledger)
+        if cost < numbers[1] * (1.0 - 1e-12):
+            numbers[1] = cost
+            idle = 0
+            if cost < numbers[0]:
+                numbers[0] = cost
+                best[:] = ledger.device
+                aim = 0.993 * cost
+                energy = _energy(nets, ledger, aim)
+    return made, idle
+
+
+class BatchChain:
+    """Several moves from the same placement are evaluated at once; the first that is accepted is made, the rest is forgotten.
+
+    The batch grows while moves are refused and shrinks when they are accepted, so that little is wasted.
+    """
+
+    LARGEST = 32
+
+    def __init__(self, problem: Problem, seed: int, costs: Costs) -> None:
+        self._problem = problem
+        self._costs = costs
+        self._moves: Moves = moves_of(problem)
+        self._rng = np.array([seed], np.uint64)
+        self._at = np.zeros(len(self._moves.memory), np.int32)
+        self._used = np.zeros(problem.devices)
+        self.cost = math.inf
+        self._since = math.inf
+        self._batch = 4
+        self.best = np.zeros(problem.n, np.int32)
+        self.best_cost = math.inf
+        self.device = np.zeros(problem.n, np.int32)
+        self.idle = 0
+
+    def start(self, device: IntArray) -> None:
+        """Go to a feasible placement."""
+        self.cost = float(self._costs(device[None])[0][0])
+        self.device = device.astype(np.int32, copy=True)
+        self._at[self._moves.of_op] = device
+        self._used[:] = np.bincount(self._at, self._moves.memory, len(self._used))
+        self._since, self.idle = self.cost, 0
+        self._note()
+
+    def rebase(self) -> None:
+        """Count improvements from here."""
+        self._since, self.idle = self.cost, 0
+
+    def _note(self) -> None:
+        if self.cost < self._since:
+            self._since, self.idle = self.cost, 0
+        if self.cost < self.best_cost:
+            self.best_cost = self.cost
+            self.best[:] = self.device
+
+    def advance(self, evaluations: int, temperature: float, cooling: float) -> int:
+        """See :class:`Chain`."""
+        made = 0
+        while made < evaluations:
+            rows = min(self._batch, evaluations - made)
+            atoms, targets = np.empty((rows, LONGEST), np.int32), np.empty((rows, LONGEST), np.int32)
+            counts, devices = np.empty(rows, np.int64), np.empty((rows, self._problem.n), np.int32)
+            drawn = _draw(self._moves, self._rng, self._at, self._used, self.device, atoms, targets, counts, devices)
+            if drawn == 0:
+                break
+            cost, feasible = self._costs(devices[:drawn])
+            made += drawn
+            self.idle += drawn
+            level = temperature * cooling**made * self.best_cost
+            accepted = _first_accepted(self._rng, np.where(feasible, cost, np.inf), self.cost, level)
+            if accepted < 0:
+                self._batch = min(self.LARGEST, self._batch + 1 + self._batch // 2)
+                continue
+            self._batch = max(1, self._batch // 2)
+            for a, d in zip(atoms[accepted, : counts[accepted]], targets[accepted, : counts[accepted]], strict=True):
+                self._used[self._at[a]] -= self._moves.memory[a]
+                self._used[d] += self._moves.memory[a]
+                self._at[a] = d
+            self.device = devices[accepted].copy()
+            self.cost = float(cost[accepted])
+            self._note()
+        return made
+
+
+@njit(cache=True, nogil=True)
+def _draw(moves, rng, at, used, device, atoms, targets, counts, devices):  # type: ignore[no-untyped-def]
+    """Fill rows with moves of the current placement; returns how many rows were filled (draws may fail)."""
+    rows, made = len(counts), 0
+    for _ in range(16 * rows + 64):
+        count = propose(moves, rng, at, used, atoms[made], targets[made])
+        if count == 0:
+            continue
+        counts[made] = count
+        devices[made] = device
+        for i in range(count):
+            a = atoms[made, i]
+            for j in range(moves.member_ptr[a], moves.member_ptr[a + 1]):
+                devices[made, moves.member_op[j]] = targets[made, i]
+        made += 1
+        if made == rows:
+            break
+    return made
+
+
+@njit(cache=True, nogil=True)
+def _first_accepted(rng, cost, now, level):  # type: ignore[no-untyped-def]
+    """Index of the first cost that Metropolis' rule accepts at temperature ``level``, or -1."""
+    for i in range(len(cost)):
+        rise = cost[i] - now
+        if rise <= 0.0 or (level > 0.0 and uniform(rng) < math.exp(-rise / level)):
+            return i
+    return -1

@@ -1,0 +1,203 @@
+"""Greedy construction: for each execution model the plain rules that a careful person would try first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from loadmaster.graph._order import topological_order
+from loadmaster.placers._base import parameters
+from loadmaster.placers._feasible import Atoms, atoms_of, first_feasible, prove_infeasible, repair, single_devices
+from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers.heft import list_schedule
+from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial, Solution
+from loadmaster.problem._evaluator import Evaluator
+
+__all__ = ["Greedy", "greedy_candidates"]
+
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """The best of a few constructed placements.
+
+    Single devices; then, by execution model: ``serial``, each op in topological order where its time and the transfers of its inputs
+    cost least; ``concurrent``, each op by upward rank where it finishes earliest; ``pipeline``, a topological order cut into
+    stretches of equal load, for several loads, and (without contiguity) the heaviest op first to the device that stays least loaded;
+    ``offload``, accelerator after accelerator filled up in topological order, the rest on the CPUs.
+    """
+
+    name: ClassVar[str] = "greedy"
+    summary: ClassVar[str] = "the best of a few constructed placements"
+
+    def supports(self, problem: Problem) -> str | None:
+        """Everything."""
+        return None
+
+    def place(
+        self,
+        problem: Problem,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        start: Placement | None = None,
+        evaluator: Evaluator | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Solution:
+        """Construct and evaluate."""
+        prove_infeasible(problem)
+        with Search(problem, budget, self.name, evaluator, on_progress) as search:
+            for device in greedy_candidates(problem, search.evaluations_left):
+                search.try_device(device)
+                search.check()
+            if search.best is None:
+                search.try_device(first_feasible(problem, seed))
+        return search.solution(seed, parameters(self))
+
+
+def greedy_candidates(problem: Problem, limit: int) -> Iterator[IntArray]:
+    """At most ``limit`` constructed placements; each may be infeasible."""
+    return islice(_candidates(problem), max(limit, 0))
+
+
+def _candidates(problem: Problem) -> Iterator[IntArray]:
+    seen: set[bytes] = set()
+    for device in (*_rules(problem), *single_devices(problem)):
+        if device.tobytes() not in seen:
+            seen.add(device.tobytes())
+            yield device
+
+
+def _rules(problem: Problem) -> Iterator[IntArray]:
+    atoms = atoms_of(problem)
+    if atoms.count == 0:
+        return
+    match problem.model:
+        case Serial():
+            yield repair(problem, _cheapest_inputs(problem))
+        case Concurrent():
+            schedule = list_schedule(problem, insertion=False)
+            if schedule is not None:
+                yield schedule[0]
+        case Pipeline():
+            if problem.model.contiguity == "none":
+                yield repair(problem, _heaviest_first(problem, atoms))
+            yield from _equal_stretches(problem, atoms)
+        case Offload():
+            yield from _fill_accelerators(problem, atoms)
+
+
+def _atom_order(atoms: Atoms) -> IntArray:
+    """A topological order of the atoms."""
+    tail = np.repeat(np.arange(len(atoms.waiting), dtype=np.int32), np.diff(atoms.successor_ptr))
+    parts = topological_order(len(atoms.waiting), tail, atoms.successor)
+    place = np.empty(len(parts), np.int32)
+    place[parts] = np.arange(len(parts), dtype=np.int32)
+    return np.argsort(place[atoms.component], kind="stable").astype(np.int32)
+
+
+def _cheapest_inputs(problem: Problem) -> IntArray:
+    """Each op in topological order where its own time plus the transfers of its inputs are least."""
+    graph, atoms = problem.graph, atoms_of(problem)
+    in_ptr, in_tensor = graph.inputs
+    device = np.full(problem.n, -1, np.int32)
+    at = np.full(atoms.count, -1, np.int32)
+    for v in graph.topological_order.tolist():
+        a = atoms.of_op[v]
+        if at[a] < 0:
+            cost = np.where(atoms.allowed[a], atoms.time[a], np.inf)
+            for t in in_tensor[in_ptr[v] : in_ptr[v + 1]].tolist():
+                source = device[graph.tensor_producer[t]]
+                if source >= 0:
+                    link = problem.latency[source] + problem.size[t] * problem.rate[source]
+                    link[source] = 0.0
+                    cost = cost + link
+            at[a] = int(cost.argmin())
+        device[v] = at[a]
+    return device
+
+
+def _heaviest_first(problem: Problem, atoms: Atoms) -> IntArray:
+    """Longest processing time first: each atom to the device that stays least loaded."""
+    at = np.empty(atoms.count, np.int32)
+    time = np.where(atoms.allowed, atoms.time, np.inf)
+    load = np.zeros(problem.devices)
+    for a in np.argsort(-time.min(axis=1), kind="stable").tolist():
+        d = int((load + time[a]).argmin())
+        at[a] = d
+        load[d] += time[a, d]
+    return at[atoms.of_op]
+
+
+def _equal_stretches(problem: Problem, atoms: Atoms, steps: int = 24) -> Iterator[IntArray]:
+    """A topological order cut so that no stretch exceeds a load, for growing loads; fast devices first, then last."""
+    order = _atom_order(atoms)
+    time = np.where(atoms.allowed, atoms.time, np.inf)
+    usable = np.flatnonzero(atoms.allowed.any(axis=0))
+    speed = np.where(np.isfinite(time), time, 0.0).sum(axis=0) / np.maximum(np.isfinite(time).sum(axis=0), 1)
+    sequences = [usable[np.argsort(speed[usable], kind="stable")]]
+    sequences.append(sequences[0][::-1])
+    total = float(time.min(axis=1).sum())
+    for step in range(steps):
+        limit = total / len(usable) * 2.0 ** (step / 6.0)
+        for sequence in sequences:
+            at = _cut(order, sequence.astype(np.int32), limit, time, atoms.memory, problem.capacity)
+            if at[0] >= 0:
+                yield at[atoms.of_op]
+
+
+@njit(cache=True, nogil=True)
+def _cut(order, sequence, limit, time, memory, capacity):  # type: ignore[no-untyped-def]
+    """Fill the devices of ``sequence`` one after another up to the load ``limit``; the last takes the rest if it can."""
+    at = np.full(len(order), -1, np.int32)
+    i, load, used = 0, 0.0, 0.0
+    for a in order:
+        while True:
+            d = sequence[i]
+            last = i == len(sequence) - 1
+            fits = time[a, d] < np.inf and used + memory[a] <= capacity[d]
+            if fits and (load == 0.0 or last or load + time[a, d] <= limit):
+                break
+            if last:
+                at[0] = -1
+                return at
+            i += 1
+            load = used = 0.0
+        at[a] = d
+        load += time[a, d]
+        used += memory[a]
+    return at
+
+
+def _fill_accelerators(problem: Problem, atoms: Atoms) -> Iterator[IntArray]:
+    """Tarnawski et al.'s greedy baseline: accelerator after accelerator up to its memory, the rest on the CPUs.
+
+    Tried with 0, 1, 2, … accelerators.
+    """
+    pool = np.flatnonzero(problem.pool)
+    accelerators = np.flatnonzero(~problem.pool & atoms.allowed.any(axis=0))
+    order = _atom_order(atoms)
+    cpu = np.where(atoms.allowed[:, pool].any(axis=1), pool[atoms.allowed[:, pool].argmax(axis=1)], -1) if len(pool) else None
+    for used in range(len(accelerators) + 1):
+        at = np.full(atoms.count, -1, np.int64) if cpu is None else cpu.copy()
+        i, free = 0, problem.capacity[accelerators[0]] if len(accelerators) else 0.0
+        for a in order.tolist():
+            while i < used:
+                d = accelerators[i]
+                if not atoms.allowed[a, d]:
+                    break
+                if atoms.memory[a] <= free:
+                    at[a] = d
+                    free -= atoms.memory[a]
+                    break
+                i += 1
+                free = problem.capacity[accelerators[i]] if i < used else 0.0
+        if (at >= 0).all():
+            yield at.astype(np.int32)[atoms.of_op]

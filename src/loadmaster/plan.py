@@ -1,0 +1,385 @@
+"""The plan file: a placement with everything that is known about it, and the problem it solves."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib.metadata
+import json
+import math
+import platform
+import zlib
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster import __version__
+from loadmaster._atomic import write_atomically
+from loadmaster.errors import InputError
+from loadmaster.graph import Graph
+from loadmaster.graph._json import Record, read_json
+from loadmaster.hardware import Cluster, Device, Link
+from loadmaster.problem import Placement, Point, Problem, Solution, execution_model
+
+__all__ = ["FORMAT", "Plan", "is_plan"]
+
+FORMAT = "loadmaster-plan/1"
+
+DTYPES = {"float64": "<f8", "int32": "<i4", "bool": "|b1"}
+"""The types of arrays in a plan, always little-endian in the file."""
+
+
+def is_plan(data: Any) -> bool:
+    """Whether parsed JSON looks like a plan."""
+    return isinstance(data, dict) and str(data.get("format", "")).startswith("loadmaster-plan/")
+
+
+class Plan:
+    """One solution of one problem, as a JSON document.
+
+    The document holds the result under the keys that ``loadmaster place --json`` prints, ops and devices by name, and
+    the problem packed, so that a report or a what-if needs nothing else. Two equal documents are equal bytes.
+
+    >>> # plan = Plan.from_solution(problem, solution)
+    >>> # plan.save("plan.json")
+    >>> # Plan.load("plan.json").problem() == problem
+    """
+
+    def __init__(self, document: Mapping[str, Any], source: str = "the plan") -> None:
+        self.document = document
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"Plan({self.graph_name!r}, {self.document.get('model')}, cost {self.document.get('cost')})"
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_bytes() == other.to_bytes() if isinstance(other, Plan) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.to_bytes())
+
+    @property
+    def graph_name(self) -> str:
+        """What the model is called."""
+        return str(self.document["graph"]["name"])
+
+    @property
+    def graph_hash(self) -> str:
+        """The digest of the model's graph: a plan fits a model of the same hash."""
+        return str(self.document["graph"]["hash"])
+
+    # -- making and reading -----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_solution(
+        problem: Problem, solution: Solution, *, measured: Mapping[str, Any] | None = None
+    ) -> Plan:
+        """The plan of a solution; ``measured`` is what a runtime found when it ran the plan."""
+        return Plan(
+            {
+                "format": FORMAT,
+                **solution_document(problem, solution),
+                "graph": {"name": problem.graph.name, "hash": problem.graph.digest},
+                "history": [[point.seconds, point.evaluations, point.cost] for point in solution.history],
+                "measured": None if measured is None else plain(measured),
+                "problem": _pack_problem(problem),
+                "versions": _versions(),
+            }
+        )
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        """Read and check a plan.
+
+        Raises
+        ------
+        InputError : the file is not there, not a plan, of another version, or damaged.
+        """
+        return Plan.parse(read_json(path), str(path))
+
+    @staticmethod
+    def parse(data: Any, source: str) -> Plan:
+        """A plan from parsed JSON, checked; ``source`` is named in errors."""
+        record = Record(data, source)
+        if not is_plan(data):
+            raise InputError(f"{source}: is not a plan (its format should be {FORMAT!r})")
+        if record.text("format") != FORMAT:
+            raise InputError(f"{source}: format is {data['format']!r}, but this version reads {FORMAT!r}")
+        graph = Record(record.get("graph"), f"{source}: graph")
+        graph.text("name")
+        graph.text("hash")
+        plan = Plan(data, source)
+        plan.solution()
+        return plan
+
+    def to_bytes(self) -> bytes:
+        """The file's content."""
+        return (json.dumps(self.document, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan; a file that was there is replaced only once the new one is complete."""
+        write_atomically(path, self.to_bytes())
+
+    # -- what is in it ----------------------------------------------------------------------------------------------
+
+    def problem(self) -> Problem:
+        """The problem that the plan solves, bit for bit."""
+        return self._problem
+
+    @cached_property
+    def _problem(self) -> Problem:
+        record = Record(self.document, self.source)
+        settings = Record(record.get("settings"), f"{self.source}: settings")
+        packed = Record(record.get("problem"), f"{self.source}: problem")
+        model = execution_model(record.text("model"), **settings.value)
+        try:
+            problem = _unpack_problem(packed, record.value["graph"]["name"], model)
+            intact = problem.digest == packed.text("hash") and problem.graph.digest == self.graph_hash
+        except (TypeError, ValueError, KeyError, IndexError, zlib.error, binascii.Error) as error:
+            raise InputError(f"{self.source}: the plan's problem is damaged ({error})") from None
+        if not intact:
+            raise InputError(f"{self.source}: the plan's problem is damaged (it does not match its hash)")
+        return problem
+
+    def placement(self) -> Placement:
+        """Which op goes where, for :meth:`problem`."""
+        return placement_from_document(self.document, self.problem(), self.source)
+
+    def solution(self) -> Solution:
+        """The solution that the plan was made from."""
+        record = Record(self.document, self.source)
+        history = []
+        for i, entry in enumerate(record.items("history")):
+            if not isinstance(entry, list) or len(entry) != 3:
+                raise InputError(f"{self.source}: history[{i}] must be [seconds, evaluations, cost]")
+            point = Record(
+                dict(zip(("seconds", "evaluations", "cost"), entry, strict=True)),
+                f"{self.source}: history[{i}]",
+            )
+            history.append(Point(point.number("seconds"), point.integer("evaluations"), point.number("cost")))
+        return Solution(
+            placement=self.placement(),
+            cost=record.number("cost"),
+            bound=record.number("bound"),
+            bound_by=record.text("bound_by"),
+            method=record.text("method"),
+            evaluations=record.integer("evaluations"),
+            seconds=record.number("seconds"),
+            seed=record.integer("seed", minimum=None),
+            parameters=Record(record.get("parameters"), f"{self.source}: parameters").value,
+            history=tuple(history),
+            found_by=record.text("found_by"),
+            stopped=record.text("stopped"),
+        )
+
+
+# -- results by name ------------------------------------------------------------------------------------------------
+
+
+def solution_document(problem: Problem, solution: Solution) -> dict[str, Any]:
+    """A solution as plain JSON values; what ``loadmaster place --json`` prints. Seconds; null where not finite."""
+    return {
+        "cost": finite(solution.cost),
+        "bound": finite(solution.bound),
+        "bound_by": solution.bound_by,
+        "gap": solution.gap,
+        "optimal": solution.optimal,
+        "feasible": math.isfinite(solution.cost),
+        "model": problem.model.name,
+        "settings": problem.model.settings,
+        "method": solution.method,
+        "found_by": solution.found_by or solution.method,
+        "parameters": plain(solution.parameters),
+        "seed": solution.seed,
+        "seconds": solution.seconds,
+        "evaluations": solution.evaluations,
+        "stopped": solution.stopped,
+        "devices": [{"name": device.name, "kind": device.kind} for device in problem.cluster.devices],
+        **placement_document(problem, solution.placement),
+    }
+
+
+def placement_document(problem: Problem, placement: Placement) -> dict[str, Any]:
+    """A placement by name: ``placement`` op -> device and, where it has them, ``order`` and ``call`` op -> number."""
+    document: dict[str, Any] = {"placement": placement.to_names(problem)}
+    for key in ("order", "call"):
+        array = getattr(placement, key)
+        if array is not None:
+            document[key] = dict(zip(problem.graph.names, array.tolist(), strict=True))
+    return document
+
+
+def placement_from_document(document: Any, problem: Problem, source: str) -> Placement:
+    """The placement that :func:`placement_document` wrote; a person may also write the numbers as a list, op by op.
+
+    Raises
+    ------
+    InputError : an op or a device is unknown, or an op is left out.
+    """
+    record = Record(document, source)
+    names = Record(record.get("placement"), f"{source}: placement").value
+    for op, device in names.items():
+        if not isinstance(device, str):
+            raise InputError(f"{source}: placement: the device of op {op!r} must be a name, not {device!r}")
+    try:
+        device_of = Placement.from_names(problem, names).device
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    return Placement(
+        device_of, order=_numbers(record, "order", problem), call=_numbers(record, "call", problem)
+    )
+
+
+def _numbers(record: Record, key: str, problem: Problem) -> npt.NDArray[np.int32] | None:
+    """One whole number per op, from an object by op name or a list in the order of the ops."""
+    value = record.value.get(key)
+    if value is None:
+        return None
+    if isinstance(value, list):
+        if len(value) != problem.n:
+            raise InputError(
+                f"{record.where}: {key!r} must have {problem.n} entries, one per op, not {len(value)}"
+            )
+        value = dict(zip(problem.graph.names, value, strict=True))
+    by_op = Record(value, f"{record.where}: {key}")
+    for op in by_op.value:
+        if op not in problem.graph.index:
+            raise InputError(f"{by_op.where}: {op!r} is not an op of {problem.graph.name or 'the graph'}")
+    numbers = [by_op.integer(op) for op in problem.graph.names]
+    if any(number >= 2**31 for number in numbers):
+        raise InputError(f"{by_op.where}: numbers must be below 2**31")
+    return np.array(numbers, np.int32)
+
+
+def finite(value: float) -> float | None:
+    """The number, or None (JSON null) where it is infinite or undefined."""
+    return float(value) if math.isfinite(value) else None
+
+
+def plain(value: Any) -> Any:
+    """Values as JSON has them: numbers, strings, lists, objects, null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return finite(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "loadmaster": __version__,
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in ("numpy", "numba")},
+    }
+
+
+# -- the problem, packed --------------------------------------------------------------------------------------------
+
+
+def _pack(content: bytes) -> str:
+    return base64.b64encode(zlib.compress(content, 9)).decode("ascii")
+
+
+def _unpack(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text, validate=True))
+
+
+def _pack_arrays(owner: Graph | Problem) -> dict[str, Any]:
+    packed = {}
+    for field in fields(owner):
+        array = getattr(owner, field.name)
+        if isinstance(array, np.ndarray):
+            dtype = DTYPES[array.dtype.name]
+            packed[field.name] = {
+                "dtype": dtype,
+                "shape": list(array.shape),
+                "data": _pack(array.astype(dtype).tobytes()),
+            }
+    return packed
+
+
+def _unpack_arrays(record: Record) -> dict[str, Any]:
+    arrays = {}
+    for name in record.value:
+        entry = Record(record.value[name], f"{record.where}: {name}")
+        dtype = entry.text("dtype")
+        if dtype not in DTYPES.values():
+            raise InputError(
+                f"{entry.where}: dtype must be one of {', '.join(DTYPES.values())}, not {dtype!r}"
+            )
+        flat = np.frombuffer(_unpack(entry.text("data")), dtype)
+        native = flat.astype(flat.dtype.newbyteorder("="))
+        arrays[name] = native.reshape([int(x) for x in entry.items("shape")])
+    return arrays
+
+
+def _pack_problem(problem: Problem) -> dict[str, Any]:
+    graph, cluster = problem.graph, problem.cluster
+    labels = {"names": graph.names, "op_types": graph.op_types, "output_shapes": graph.output_shapes}
+    return {
+        "hash": problem.digest,
+        "graph": {"labels": _pack(json.dumps(labels).encode()), "arrays": _pack_arrays(graph)},
+        "arrays": _pack_arrays(problem),
+        "surplus": list(problem.surplus),
+        "provenance": problem.provenance,
+        "cluster": {
+            "name": cluster.name,
+            "host": cluster.host,
+            "devices": [
+                {field.name: plain(getattr(device, field.name)) for field in fields(device)}
+                for device in cluster.devices
+            ],
+            "links": [
+                [None if link is None else [link.latency, finite(link.bandwidth)] for link in row]
+                for row in cluster.links
+            ],
+        },
+    }
+
+
+def _unpack_problem(packed: Record, name: str, model: Any) -> Problem:
+    graph = Record(packed.get("graph"), f"{packed.where}: graph")
+    labels = json.loads(_unpack(graph.text("labels")))
+    return Problem(
+        graph=Graph(
+            name=name,
+            names=tuple(labels["names"]),
+            op_types=tuple(labels["op_types"]),
+            output_shapes=tuple(
+                tuple(tuple(shape) for shape in shapes) for shapes in labels["output_shapes"]
+            ),
+            **_unpack_arrays(Record(graph.get("arrays"), f"{graph.where}: arrays")),
+        ),
+        cluster=_unpack_cluster(Record(packed.get("cluster"), f"{packed.where}: cluster")),
+        model=model,
+        surplus=tuple(packed.items("surplus")),
+        provenance=packed.text("provenance"),
+        **_unpack_arrays(Record(packed.get("arrays"), f"{packed.where}: arrays")),
+    )
+
+
+def _unpack_cluster(record: Record) -> Cluster:
+    def unlimited(value: float | None) -> float:
+        return math.inf if value is None else value
+
+    return Cluster(
+        record.text("name"),
+        tuple(
+            Device(**{**device.value, "capacity": unlimited(device.get("capacity"))})
+            for device in record.records("devices")
+        ),
+        tuple(
+            tuple(None if link is None else Link(link[0], unlimited(link[1])) for link in row)
+            for row in record.items("links")
+        ),
+        record.integer("host"),
+    )

@@ -1,0 +1,202 @@
+"""Results as tables for people, on 80 columns. They show the same documents that ``--json`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from loadmaster.report._units import bar, bytes_text, percent, seconds_text
+
+__all__ = [
+    "comparison_table",
+    "evaluation_tables",
+    "methods_table",
+    "problem_tables",
+    "show",
+    "solution_tables",
+]
+
+MOST_ROWS = 16
+"""Op types and violations beyond this are counted, not listed."""
+
+
+def show(renderable: RenderableType) -> None:
+    """Print to standard output."""
+    Console().print(renderable)
+
+
+def _table(*columns: str, right: Sequence[str] = (), title: str | None = None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left")
+    return table
+
+
+def _facts(facts: Mapping[str, str]) -> Table:
+    """Label and value, line by line."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in facts.items():
+        table.add_row(Text(label), Text(value))
+    return table
+
+
+def _model(document: Mapping[str, Any]) -> str:
+    settings = ", ".join(f"{key} {value}" for key, value in document["settings"].items())
+    return f"{document['model']} ({settings})" if settings else str(document["model"])
+
+
+def _bound(document: Mapping[str, Any]) -> str:
+    if document["bound"] is None:
+        return "–"
+    proof = "proven optimal" if document["optimal"] else f"gap {percent(document['gap'])}"
+    return f"{seconds_text(document['bound'])} by {document['bound_by']}; {proof}"
+
+
+def _device_table(evaluation: Mapping[str, Any]) -> Table:
+    """Per device: ops, compute and communication time, memory, and the load as a bar."""
+    ops: dict[str, int] = {}
+    for device in evaluation["placement"].values():
+        ops[device] = ops.get(device, 0) + 1
+    held = "peak" if evaluation["settings"].get("memory") == "peak" and evaluation["peak"] else "memory"
+    table = _table("device", "ops", "compute", "comm", held, "load", right=("ops", "compute", "comm", held))
+    most = max((load or 0.0 for load in evaluation["load"].values()), default=0.0)
+    for name, load in evaluation["load"].items():
+        table.add_row(
+            Text(name),
+            str(ops.get(name, 0)),
+            seconds_text(evaluation["busy"][name]),
+            seconds_text(evaluation["comm"][name]),
+            bytes_text(evaluation[held][name]),
+            bar((load or 0.0) / most if most else 0.0),
+        )
+    return table
+
+
+def solution_tables(document: Mapping[str, Any], evaluation: Mapping[str, Any]) -> RenderableType:
+    """What ``place`` prints."""
+    found = "" if document["found_by"] == document["method"] else f", found by {document['found_by']}"
+    facts = {
+        "cost": seconds_text(document["cost"]),
+        "bound": _bound(document),
+        "model": _model(document),
+        "method": f"{document['method']}{found}, seed {document['seed']}",
+        "search": f"{document['evaluations']:,} evaluations in {seconds_text(document['seconds'])} ({document['stopped']})",
+    }
+    return Group(_facts(facts), _device_table(evaluation))
+
+
+def evaluation_tables(document: Mapping[str, Any]) -> RenderableType:
+    """What ``evaluate`` prints."""
+    facts = {
+        "cost": seconds_text(document["cost"]) if document["cost"] is not None else "undefined",
+        "feasible": "yes" if document["feasible"] else "no",
+    }
+    if document["bound"] is not None and document["feasible"]:
+        facts["bound"] = _bound(document)
+    facts["model"] = _model(document)
+    facts["transfers"] = f"{len(document['transfers']):,}"
+    parts: list[RenderableType] = [_facts(facts)]
+    why = document["why"]
+    parts += [Text(f"  × {text}") for text in why[:MOST_ROWS]]
+    if len(why) > MOST_ROWS:
+        parts.append(Text(f"  × and {len(why) - MOST_ROWS} more"))
+    return Group(*parts, _device_table(document))
+
+
+def comparison_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """What ``compare`` prints: best cost first marked with a star."""
+    table = _table(
+        "method",
+        "cost",
+        "vs best",
+        "gap",
+        "time",
+        "evaluations",
+        right=("cost", "vs best", "gap", "time", "evaluations"),
+    )
+    costs = [document["cost"] for document in documents if document["cost"] is not None]
+    best = min(costs, default=0.0)
+    for document in documents:
+        if document["cost"] is None:
+            table.add_row(Text(document["method"]), "infeasible")
+            continue
+        winner = document["cost"] == best
+        more = document["cost"] / best - 1 if best else 0.0
+        table.add_row(
+            Text(document["method"], style="bold" if winner else ""),
+            seconds_text(document["cost"]),
+            "best" if winner else f"+{percent(more)}",
+            "optimal" if document["optimal"] else percent(document["gap"]),
+            seconds_text(document["seconds"]),
+            f"{document['evaluations']:,}",
+        )
+    bounds = [document for document in documents if document["bound"] is not None]
+    facts = {"model": _model(documents[0])}
+    if bounds:
+        strongest = max(bounds, key=lambda document: float(document["bound"]))
+        facts["bound"] = f"{seconds_text(strongest['bound'])} by {strongest['bound_by']}"
+    return Group(_facts(facts), table)
+
+
+def problem_tables(document: Mapping[str, Any]) -> RenderableType:
+    """What ``inspect`` prints."""
+    types = list(document["op_types"].items())
+    shown = ", ".join(f"{kind} {count:,}" for kind, count in types[:MOST_ROWS])
+    more = f", and {len(types) - MOST_ROWS} more" if len(types) > MOST_ROWS else ""
+    facts = {
+        "graph": document["name"] or "unnamed",
+        "ops": f"{document['ops']:,} ({document['levels']:,} levels, up to {document['width']:,} wide)",
+        "tensors": f"{document['tensors']:,} ({bytes_text(document['tensor_bytes'])}), {document['edges']:,} edges",
+        "types": shown + more if shown else "none",
+        "memory": bytes_text(document["memory"]),
+        "flops": f"{document['flops']:.4g}",
+        "model": _model(document),
+        "costs": document["costs_from"],
+    }
+    for key, label in (
+        ("backward_ops", "backward"),
+        ("colocated_ops", "colocated"),
+        ("pinned_ops", "pinned"),
+    ):
+        if document[key]:
+            facts[label] = f"{document[key]:,} ops"
+    devices = _table(
+        "device",
+        "kind",
+        "capacity",
+        "supports",
+        "all ops alone",
+        right=("capacity", "supports", "all ops alone"),
+    )
+    for device in document["devices"]:
+        alone = seconds_text(device["cost_alone"])
+        devices.add_row(
+            Text(device["name"]),
+            Text(device["kind"]),
+            bytes_text(device["capacity"]) if device["capacity"] is not None else "unlimited",
+            f"{device['supported_ops']:,} ops",
+            alone if device["feasible_alone"] else f"{alone} (infeasible)",
+        )
+    bounds = _table("lower bound", "seconds", right=("seconds",))
+    for name, value in sorted(document["bounds"].items(), key=lambda entry: -(entry[1] or 0.0)):
+        bounds.add_row(Text(name), seconds_text(value))
+    return Group(_facts(facts), devices, bounds) if document["bounds"] else Group(_facts(facts), devices)
+
+
+def methods_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """What ``methods`` prints."""
+    table = _table("method", "models", "what it does")
+    for document in documents:
+        table.add_row(
+            Text(document["name"], no_wrap=True),
+            ", ".join(document["models"]) if document["unsupported"] else "all",
+            Text(document["summary"]),
+        )
+    return table

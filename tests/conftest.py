@@ -1,0 +1,32 @@
+"""Fixtures and settings for all tests."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+# -- public workloads -------------------------------------------------------------------------------------------------
+
+WORKLOADS = Path(os.environ.get("LOADMASTER_WORKLOADS", Path(__file__).parents[2] / "shared" / "workloads"))
+"""Published workloads, read from here and never copied; see CONTRIBUTING.md."""
+
+
+@pytest.fixture(scope="session")
+def workloads() -> Path:
+    """The folder of the published workloads."""
+    if not (WORKLOADS / "reference.json").is_file():
+        pytest.skip(
+            f"the published workloads are not in {WORKLOADS}: set LOADMASTER_WORKLOADS to their folder"
+        )
+    return WORKLOADS
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """With CI=true and the workloads there, a skip is a failure: continuous integration must not test less."""
+    report = yield
+    strict = os.environ.get("CI", "").lower() == "true" and WORKLOADS.is_dir()
+    if strict and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI=true forbids: {call.excinfo.value if call.excinfo else ''}"
+    return report
