@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-# -- public workloads -------------------------------------------------------------------------------------------------
+# -- public workloads ----------------------------------------------------------------------------------------
 
 WORKLOADS = Path(os.environ.get("LOADMASTER_WORKLOADS", Path(__file__).parents[2] / "shared" / "workloads"))
 """Published workloads, read from here and never copied; see CONTRIBUTING.md."""
@@ -23,7 +23,7 @@ def workloads() -> Path:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """With CI=true and the workloads there, a skip is a failure: continuous integration must not test less."""
+    """With CI=true and the workloads there, a skip is a failure: no build is green by testing less."""
     report = yield
     strict = os.environ.get("CI", "").lower() == "true" and WORKLOADS.is_dir()
     if strict and report.skipped and not hasattr(report, "wasxfail"):

@@ -1,6 +1,7 @@
 """The command line as scripts and people use it: exit codes, one-sentence errors, JSON that is a contract."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from loadmaster import __version__
 from loadmaster.cli import app
 from loadmaster.graph import layered
 from loadmaster.graph._file import dump_graph
-from loadmaster.placers import PLACERS
+from loadmaster.placers import PLACERS, Progress
 from loadmaster.plan import Plan
+from loadmaster.report._live import describe
+from loadmaster.report._units import bytes_text, seconds_text
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 PLACE_KEYS = {
@@ -83,7 +86,7 @@ def workload(tmp_path):
     return write(tmp_path / "workload.json", data)
 
 
-# -- place ------------------------------------------------------------------------------------------------------------
+# -- place ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", ["serial", "concurrent", "pipeline", "offload"])
@@ -133,7 +136,7 @@ def test_a_workload_is_placed_in_seconds_under_the_pipeline_model(workload):
 def test_what_place_prints_evaluates_to_its_cost(tmp_path, workload):
     for source, settings in (
         ("zoo:layered-30", ["--method", "heft"]),
-        ("zoo:inception-like-2", ["--model", "offload", "--max-calls", "2"]),
+        ("zoo:layered-20?width=2", ["--model", "offload", "--max-calls", "2"]),
         (workload, ["--contiguity", "chain"]),
     ):
         plan = tmp_path / "plan.json"
@@ -196,7 +199,7 @@ def test_tables_are_printed_for_people(workload):
     assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
-# -- evaluate ---------------------------------------------------------------------------------------------------------
+# -- evaluate ------------------------------------------------------------------------------------------------
 
 
 def golden_cases():
@@ -280,7 +283,7 @@ def test_surplus_groups_are_a_violation(tmp_path, workload):
     assert sum("not one of the problem's devices" in text for text in found["why"]) == 3
 
 
-# -- compare, methods, inspect, export --------------------------------------------------------------------------------
+# -- compare, methods, inspect, export -----------------------------------------------------------------------
 
 
 def test_compare_prints_a_list_of_place_objects():
@@ -329,10 +332,10 @@ def test_inspect_shows_what_is_there(workload):
     }
     assert found["devices"][0]["feasible_alone"] is False
     assert max(found["bounds"].values()) == pytest.approx(0.010)
-    found = result("inspect", "zoo:inception-like-2", "--cluster", "1acc+1cpu", "--model", "serial")
-    assert found["op_types"]["Conv"] == 16
-    shown = run("inspect", "zoo:inception-like-2")
-    assert "Conv 16" in shown.stdout
+    found = result("inspect", "zoo:layered-40", "--cluster", "1acc+1cpu", "--model", "serial")
+    assert sum(found["op_types"].values()) == 40
+    shown = run("inspect", "zoo:layered-40")
+    assert f"Conv {found['op_types']['Conv']}" in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
@@ -356,7 +359,7 @@ def test_plans_are_exported(tmp_path):
     assert "is not a plan" in error("export", write(tmp_path / "other.json", {}))
 
 
-# -- what goes wrong --------------------------------------------------------------------------------------------------
+# -- what goes wrong -----------------------------------------------------------------------------------------
 
 
 def test_files_that_are_wrong(tmp_path, workload):
@@ -451,7 +454,7 @@ def test_the_result_is_printed_even_if_the_plan_cannot_be_written(tmp_path, monk
     assert "No space left on device" in outcome.stderr
 
 
-# -- as a process -----------------------------------------------------------------------------------------------------
+# -- as a process --------------------------------------------------------------------------------------------
 
 COMMAND = [sys.executable, "-m", "loadmaster.cli"]
 
@@ -516,6 +519,28 @@ def test_ctrl_c_ends_a_comparison_with_what_is_there():
     assert done.returncode == 0, done.stderr
     assert [entry["stopped"] for entry in strict_json(done.stdout)][-1] == "interrupted"
     assert done.stderr == "loadmaster: interrupted: this is what was found so far\n"
+
+
+def test_progress_shows_incumbent_bound_and_gap():
+    assert describe(None) == "compiling kernels (first run only) …"
+    assert describe(Progress("heft", 2.0, 0, math.inf, 1.0)) == "compiling kernels (first run only) …"
+    assert "no feasible placement yet" in describe(Progress("heft", 2.0, 5, math.inf, 1.0))
+    line = describe(Progress("heft", 3.14, 1234, 0.004, 0.003))
+    assert line == "heft  3.10 s  1,234 evaluations  cost 4.00 ms  bound 3.00 ms  gap 25.00 %"
+
+
+def test_numbers_are_shown_as_people_read_them():
+    times = {
+        0.0: "0 s",
+        3e-9: "3.00 ns",
+        4.56e-5: "45.60 µs",
+        0.01779: "17.79 ms",
+        1.5: "1.50 s",
+        7200: "7,200 s",
+    }
+    assert {seconds: seconds_text(seconds) for seconds in times} == times
+    sizes = {0: "0 B", 1023: "1,023 B", 1536: "1.5 KiB", 2**34: "16.0 GiB"}
+    assert {size: bytes_text(size) for size in sizes} == sizes
 
 
 def test_a_closed_pipe_is_no_error():

@@ -40,9 +40,10 @@ def test_openvino_affinities_map_names_to_devices(plan):
 
 
 DOT_STRING = r'"(?:[^"\\\n]|\\.)*"'
+DOT_VALUE = rf"\w+=(?:{DOT_STRING}|\w+)"
 DOT_LINE = re.compile(
-    rf"digraph {DOT_STRING} {{|}}|subgraph \w+ {{|(\w+( -> \w+)? )?(\[\w+=({DOT_STRING}|\w+)(, \w+=({DOT_STRING}|\w+))*\])?;"
-    rf"|\w+ -> \w+;|(\w+={DOT_STRING}; ?)+|\w+=\w+;"
+    rf"digraph {DOT_STRING} {{|subgraph \w+ {{|}}|({DOT_VALUE}; ?)+"
+    rf"|\w+( -> \w+)?( \[{DOT_VALUE}(, {DOT_VALUE})*\])?;"
 )
 
 

@@ -117,7 +117,7 @@ def test_an_empty_problem_has_a_plan():
     assert plan.document["optimal"] is True
 
 
-# -- damage -----------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_a_damaged_problem_is_refused(tmp_path, document, path, value):
         load(tmp_path, document)
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_left_behind_and_nothing_lost_when_writing_fails(tmp_path, monkeypatch):

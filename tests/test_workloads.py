@@ -19,7 +19,7 @@ def reference():
 
 
 def entries(section, *keys):
-    """The workloads of a section that have all these numbers; one placeholder, to be skipped, where there are none."""
+    """The workloads of a section that have these numbers; without the folder a placeholder, to be skipped."""
     if not REFERENCE.is_file():
         return ["none"]
     return [

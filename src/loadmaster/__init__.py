@@ -5,8 +5,8 @@
 >>> # solution = api.place(problem, budget=10.0)
 >>> # Plan.from_solution(problem, solution).save("plan.json")
 
-Names are imported when they are first used, so that ``import loadmaster`` is fast. ``api.problem`` is not among them:
-``loadmaster.problem`` is a package.
+Names are imported when they are first used, so that ``import loadmaster`` is fast. ``api.problem`` is not
+among them: ``loadmaster.problem`` is a package.
 """
 
 from __future__ import annotations

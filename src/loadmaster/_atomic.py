@@ -1,4 +1,4 @@
-"""Writing files so that nothing is lost: either the whole new content is there, or the old file is untouched."""
+"""Writing files so that nothing is lost: the whole new content is there, or the old file is untouched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Loadmaster does, as functions: load, problem, place, evaluate, compare. The command line is a thin layer over them.
+"""What Loadmaster does, as functions; the command line is a thin layer over them.
 
 >>> # problem = api.problem("zoo:layered-300", "2acc+1cpu", model="pipeline")
 >>> # solution = api.place(problem, "local-search", budget=10.0)
@@ -93,10 +93,10 @@ def problem(
     Parameters
     ----------
     source : a file, ``zoo:NAME``, or what :func:`load` returned.
-    cluster : for a graph alone, the devices (a preset's name, by default ``2acc+1cpu``); op times follow from their
-        speeds. Workloads and problems bring their devices.
-    model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``. By default ``pipeline`` for workloads, what the
-        problem says for problems and plans, and ``concurrent`` for all else.
+    cluster : for a graph alone, the devices (a preset's name, by default ``2acc+1cpu``); op times follow from
+        their speeds. Workloads and problems bring their devices.
+    model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``. By default ``pipeline`` for workloads,
+        what the problem says for problems and plans, and ``concurrent`` for all else.
     pins, forbids : rules ``"ops=device"``; ops by name or regular expression.
     settings : settings of the execution model; None keeps the default.
     """
@@ -118,7 +118,7 @@ def problem(
 def _execution_model(
     model: str | ExecutionModel | None, settings: Mapping[str, str | int | None], default: ExecutionModel
 ) -> ExecutionModel:
-    """The model called by name with fresh settings, or the given or default one with some settings changed."""
+    """The model of that name with fresh settings, or the given or default one with some settings changed."""
     if isinstance(model, str):
         return execution_model(model, **settings)
     base = model or default
@@ -141,7 +141,7 @@ def place(
 
     Parameters
     ----------
-    budget : seconds. Without it and without ``evaluations``: 10 s; with ``evaluations`` alone: no limit on time.
+    budget : seconds; 10 if nothing is given, no limit if only ``evaluations`` is.
     evaluations : how many placements may be costed; a run repeats exactly for a seed.
     start : a placement to begin with.
     parameters : hyper-parameters of the method, by name.
@@ -172,8 +172,8 @@ def compare(
 ) -> list[Solution | InfeasibleError]:
     """What each method finds within the same budget, in the order of the methods.
 
-    A method that finds no feasible placement gives its error in place of a solution; if none finds any, the first error
-    is raised. An interrupt ends the comparison after the method that it stopped.
+    A method that finds no feasible placement gives its error in place of a solution; if none finds any, the
+    first error is raised. An interrupt ends the comparison after the method that it stopped.
     """
     placers = [configured(method) for method in methods]
     if not placers:
@@ -199,7 +199,7 @@ def compare(
 
 
 def configured(method: str | Placer, parameters: Mapping[str, Any] | None = None) -> Placer:
-    """The placer called ``method`` with some hyper-parameters changed; texts are read as the type of the field.
+    """The placer called ``method`` with some hyper-parameters changed; texts are read as the field's type.
 
     Raises
     ------
@@ -229,7 +229,7 @@ def _require_support(placer: Placer, problem: Problem) -> None:
         raise UnsupportedError(f"the method {placer.name} cannot place this problem: {reason}")
 
 
-# -- placements from files --------------------------------------------------------------------------------------------
+# -- placements from files -----------------------------------------------------------------------------------
 
 
 def read_placement(
@@ -242,12 +242,12 @@ def read_placement(
     forbids: Iterable[str] = (),
     **settings: str | int | None,
 ) -> tuple[Problem, Placement]:
-    """A placement from a file, with the problem that it refers to; the other arguments are those of :func:`problem`.
+    """A placement from a file, with the problem that it refers to.
 
-    The file is a plan, an object ``{"placement": {op: device}}`` (``order`` and ``call`` where wanted), or a split of a
-    workload. Groups of a split beyond the workload's devices become extra devices of the problem, which is a violation.
-    A plan for ``source`` given as a file also brings its execution model, and for a graph alone its devices, unless
-    others are asked for.
+    The file is a plan, an object ``{"placement": {op: device}}`` (``order`` and ``call`` where wanted), or a
+    split of a workload. Groups of a split beyond the workload's devices become extra devices of the problem,
+    which is a violation. The other arguments are those of :func:`problem`; where ``source`` is a file, a plan
+    also brings its execution model, and for a graph alone its devices, unless others are asked for.
 
     Raises
     ------
@@ -280,7 +280,7 @@ def read_placement(
 
 
 def _pooled(placement: Any, cpus: int) -> Any:
-    """A placement on the CPUs of a workload file, which the ``offload`` model takes as the one device ``cpu0``."""
+    """A placement on a workload's CPUs, which the ``offload`` model takes as the one device ``cpu0``."""
     if not isinstance(placement, dict):
         return placement
     pool = {f"cpu{i}" for i in range(cpus)}

@@ -1,7 +1,7 @@
 """The command line: a thin layer over :mod:`loadmaster.api`.
 
-Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible. Everything heavy is
-imported inside the commands, so that ``--help`` is instant.
+Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible. Everything
+heavy is imported inside the commands, so that ``--help`` is instant.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _loadmaster(
     pass
 
 
-# -- options ----------------------------------------------------------------------------------------------------------
+# -- options -------------------------------------------------------------------------------------------------
 
 File = Annotated[
     str,
@@ -178,7 +178,7 @@ def _settings(
     }
 
 
-# -- commands ---------------------------------------------------------------------------------------------------------
+# -- commands ------------------------------------------------------------------------------------------------
 
 
 @app.command()

@@ -42,8 +42,8 @@ def is_plan(data: Any) -> bool:
 class Plan:
     """One solution of one problem, as a JSON document.
 
-    The document holds the result under the keys that ``loadmaster place --json`` prints, ops and devices by name, and
-    the problem packed, so that a report or a what-if needs nothing else. Two equal documents are equal bytes.
+    The document holds the result under the keys that ``loadmaster place --json`` prints, ops and devices by
+    name, and the problem packed: a report or a what-if needs nothing else. Equal documents are equal bytes.
 
     >>> # plan = Plan.from_solution(problem, solution)
     >>> # plan.save("plan.json")
@@ -73,7 +73,7 @@ class Plan:
         """The digest of the model's graph: a plan fits a model of the same hash."""
         return str(self.document["graph"]["hash"])
 
-    # -- making and reading -----------------------------------------------------------------------------------------
+    # -- making and reading ----------------------------------------------------------------------------------
 
     @staticmethod
     def from_solution(
@@ -125,7 +125,7 @@ class Plan:
         """Write the plan; a file that was there is replaced only once the new one is complete."""
         write_atomically(path, self.to_bytes())
 
-    # -- what is in it ----------------------------------------------------------------------------------------------
+    # -- what is in it ---------------------------------------------------------------------------------------
 
     def problem(self) -> Problem:
         """The problem that the plan solves, bit for bit."""
@@ -178,11 +178,11 @@ class Plan:
         )
 
 
-# -- results by name ------------------------------------------------------------------------------------------------
+# -- results by name -----------------------------------------------------------------------------------------
 
 
 def solution_document(problem: Problem, solution: Solution) -> dict[str, Any]:
-    """A solution as plain JSON values; what ``loadmaster place --json`` prints. Seconds; null where not finite."""
+    """A solution as plain JSON values, in seconds: what ``loadmaster place --json`` prints."""
     return {
         "cost": finite(solution.cost),
         "bound": finite(solution.bound),
@@ -205,7 +205,7 @@ def solution_document(problem: Problem, solution: Solution) -> dict[str, Any]:
 
 
 def placement_document(problem: Problem, placement: Placement) -> dict[str, Any]:
-    """A placement by name: ``placement`` op -> device and, where it has them, ``order`` and ``call`` op -> number."""
+    """A placement by name: op -> device, and op -> number for its ``order`` and ``call`` if it has them."""
     document: dict[str, Any] = {"placement": placement.to_names(problem)}
     for key in ("order", "call"):
         array = getattr(placement, key)
@@ -215,7 +215,7 @@ def placement_document(problem: Problem, placement: Placement) -> dict[str, Any]
 
 
 def placement_from_document(document: Any, problem: Problem, source: str) -> Placement:
-    """The placement that :func:`placement_document` wrote; a person may also write the numbers as a list, op by op.
+    """The placement that :func:`placement_document` wrote; the numbers may also be a list, op by op.
 
     Raises
     ------
@@ -282,7 +282,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-# -- the problem, packed --------------------------------------------------------------------------------------------
+# -- the problem, packed -------------------------------------------------------------------------------------
 
 
 def _pack(content: bytes) -> str:

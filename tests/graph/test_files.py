@@ -1,4 +1,4 @@
-"""Graph files, workload files and problem files: what is read back is what was written, and mistakes are named."""
+"""Graph and workload files: what is read back is what was written, and mistakes are named."""
 
 import json
 
@@ -52,9 +52,7 @@ def test_a_graph_survives_the_round_trip_exactly(graph):
     assert back.name == graph.name
 
 
-@pytest.mark.parametrize(
-    "name", [*zoo.names(), "layered-0", "layered-1", "layered-200?width=3&seed=5&skip=0.5"]
-)
+@pytest.mark.parametrize("name", ["layered-0", "layered-1", "layered-200?width=3&seed=5&skip=0.5"])
 def test_zoo_graphs_survive_the_round_trip(name):
     graph = zoo.graph(name)
     assert parse_graph(dump_graph(graph), "file.json") == graph
@@ -138,7 +136,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         read_json(tmp_path)
 
 
-# -- workload files ---------------------------------------------------------------------------------------------------
+# -- workload files ------------------------------------------------------------------------------------------
 
 
 def workload(**changes):
@@ -215,14 +213,10 @@ def test_a_split_holds_node_ids():
         parse_split({"fpgas": [{"nodes": ["a"]}]}, "split.json")
 
 
-# -- the zoo ----------------------------------------------------------------------------------------------------------
+# -- the zoo -------------------------------------------------------------------------------------------------
 
 
-def test_zoo_graphs_look_like_networks():
-    inception = zoo.graph("inception-like-2")
-    assert inception.op_types.count("Concat") == 2
-    transformer = zoo.graph("transformer-like-3?heads=4")
-    assert transformer.op_types.count("Softmax") == 12
+def test_layered_graphs_take_parameters():
     assert len(zoo.graph("layered-100?width=1")) == 100
     assert zoo.graph("layered-50?seed=1") != zoo.graph("layered-50?seed=2")
     assert zoo.graph("layered-50?seed=1") == zoo.graph("layered-50?seed=1")
@@ -238,7 +232,6 @@ def test_zoo_graphs_look_like_networks():
         ("layered-9?n=3", "has no parameter 'n'"),
         ("layered-9?width=wide", "width must be of type int, not 'wide'"),
         ("layered-9?width=0", "width >= 1"),
-        ("transformer-like-2?heads=0", "heads must be >= 1, not 0"),
         ("layered-99999999999", "up to layered-1000000"),
     ],
 )

@@ -50,7 +50,7 @@ def dump_graph(graph: Graph) -> dict[str, Any]:
 def parse_graph(data: Any, source: str) -> Graph:
     """A graph from parsed JSON; ``source`` is named in errors.
 
-    An op needs only a ``name``, a tensor only a ``producer``; the producer and the consumers are names of ops.
+    An op needs only a ``name``, a tensor only a ``producer``; producers and consumers are names of ops.
 
     Raises
     ------

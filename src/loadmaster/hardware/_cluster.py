@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +12,10 @@ import numpy.typing as npt
 
 from loadmaster.errors import InputError
 
-__all__ = ["Cluster", "Device", "Link"]
+__all__ = ["PRECISIONS", "Cluster", "Device", "Link"]
+
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "int8")
+"""Number formats for which a device may state a peak."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,8 @@ class Device:
     """One place where ops can run.
 
     ``kind`` is ``"cpu"`` or anything else; under the ``offload`` execution model all CPUs are one unlimited pool and
-    everything else is an accelerator. The speeds are None where the costs of ops are given from outside.
+    everything else is an accelerator. The speeds are None where the costs of ops are given from outside. How they become op
+    times is in :func:`loadmaster.hardware.roofline`.
     """
 
     name: str
@@ -27,22 +32,45 @@ class Device:
     capacity: float = math.inf
     """Memory in bytes."""
     flops: float | None = None
-    """Peak floating point operations per second that well-formed ops reach."""
+    """Peak floating point operations per second in fp32."""
     bandwidth: float | None = None
     """Bytes per second to and from the device's own memory."""
     launch: float = 0.0
     """Seconds that every op costs at least."""
+    precisions: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Peaks in other number formats (:data:`PRECISIONS`)."""
+    efficiency: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Kind of op -> share of the peak that such ops reach; ``default`` for the kinds that are not there, ``bandwidth`` for
+    the share of the memory bandwidth."""
+    saturation: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Kind of op (or ``default``) -> elements of output at which half of the speed is reached."""
+    weight_bandwidth: float | None = None
+    """Bytes per second at which weights are read; None is ``bandwidth``. On a CPU activations come from its caches."""
+    model: str = ""
+    """What is sold under which name."""
+    source: tuple[str, ...] = ()
+    """Where the figures come from."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "source", tuple(self.source))
         if not self.name:
             raise InputError("a device has an empty name")
-        for what, number in (("flops", self.flops), ("bandwidth", self.bandwidth)):
+        speeds = {"flops": self.flops, "bandwidth": self.bandwidth, "weight_bandwidth": self.weight_bandwidth}
+        for group in ("precisions", "efficiency", "saturation"):
+            speeds |= {f"{group} of {key}": value for key, value in getattr(self, group).items()}
+        for what, number in speeds.items():
             if number is not None and not (math.isfinite(number) and number > 0):
                 raise InputError(f"device {self.name!r}: {what} must be a finite number > 0, not {number}")
         if not (math.isfinite(self.launch) and self.launch >= 0):
             raise InputError(f"device {self.name!r}: launch must be a finite number >= 0, not {self.launch}")
         if math.isnan(self.capacity) or self.capacity < 0:
             raise InputError(f"device {self.name!r}: capacity must be >= 0, not {self.capacity}")
+
+    def peak(self, precision: str = "fp32") -> float | None:
+        """Peak operations per second in a number format; a format without a figure runs as fast as fp32."""
+        if precision not in PRECISIONS:
+            raise InputError(f"the precision {precision!r} is unknown: choose one of {', '.join(PRECISIONS)}")
+        return self.flops if precision == "fp32" else self.precisions.get(precision, self.flops)
 
 
 @dataclass(frozen=True)
@@ -64,13 +92,16 @@ class Cluster:
     """The devices of one machine.
 
     ``links[d][e]`` is the link from device d to device e (None on the diagonal); empty where transfer costs are given
-    from outside. ``host`` is the index of the device whose memory is the host's.
+    from outside. ``host`` is the index of the device whose memory is the host's. ``source`` says where the figures of the
+    links come from.
     """
 
     name: str
     devices: tuple[Device, ...]
     links: tuple[tuple[Link | None, ...], ...] = ()
     host: int = 0
+    description: str = ""
+    source: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.devices:

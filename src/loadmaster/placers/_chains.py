@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from loadmaster.placers._moves import LONGEST, Moves, moves_of, propose, uniform
+from loadmaster.placers._feasible import atoms_of
+from loadmaster.placers._moves import LONGEST, members_of, moves_of, propose, uniform
 from loadmaster.problem import Problem
 from loadmaster.problem._model import Pipeline, Serial
-from loadmaster.problem._nets import load_cost, move_op, nets_of, new_ledger, reset
+from loadmaster.problem._nets import APART, OVERLAP, SERIAL, cost_of, load_cost, move_op, nets_of, new_ledger, reset
 from loadmaster.problem._pipeline import contiguity_of, is_contiguous
 
 __all__ = ["BatchChain", "Chain", "NetChain", "new_chain"]
@@ -77,6 +78,8 @@ class NetChain:
     def __init__(self, problem: Problem, seed: int) -> None:
         self._nets = nets_of(problem)
         self._moves = moves_of(problem)
+        self._members = members_of(problem)
+        self._of_op = atoms_of(problem).of_op
         self._contiguity = contiguity_of(problem)
         self._ledger = new_ledger(self._nets)
         self._rng = np.array([seed], np.uint64)
@@ -99,14 +102,14 @@ class NetChain:
     @property
     def cost(self) -> float:
         """Cost of where the chain stands, up to rounding."""
-        return float(load_cost(self._nets, self._ledger))
+        return cost_of(self._nets, self._ledger)
 
     def start(self, device: IntArray) -> None:
         """Go to a feasible placement."""
-        reset(self._nets, self._ledger, device)
-        self._at[self._moves.of_op] = device
+        reset(*self._nets, *self._ledger, device)
+        self._at[self._of_op] = device
         self._used[:] = np.bincount(self._at, self._moves.memory, len(self._used))
-        cost = load_cost(self._nets, self._ledger)
+        cost = self.cost
         self._numbers[1] = cost
         self.idle = 0
         if cost < self.best_cost:
@@ -120,84 +123,93 @@ class NetChain:
     def advance(self, evaluations: int, temperature: float, cooling: float) -> int:
         """See :class:`Chain`."""
         made, self.idle = _walk(
-            self._nets, self._ledger, self._moves, *self._contiguity, self._rng, self._at, self._used, self._numbers,
-            self.best, evaluations, temperature, cooling, self.idle,
+            *self._nets, *self._ledger, *self._moves, *self._members, *self._contiguity, self._rng, self._at, self._used,
+            self._numbers, self.best, evaluations, temperature, cooling, self.idle,
         )  # fmt: skip
         return int(made)
 
 
 @njit(cache=True, nogil=True)
-def _energy(nets, ledger, target):  # type: ignore[no-untyped-def]
+def _energy(kind, compute, comm, target):  # type: ignore[no-untyped-def]
     """What the walk minimises; see :class:`NetChain`."""
-    if nets.serial or nets.apart:
-        total = 0.0
-        if nets.apart:
-            for d in range(ledger.compute.shape[1]):
-                total += ledger.compute[0, d] + ledger.comm[0, d] + ledger.compute[1, d] + ledger.comm[1, d]
-        return load_cost(nets, ledger) + 0.02 * total / ledger.compute.shape[1]
+    if kind & SERIAL:
+        return load_cost(kind, compute, comm)
+    devices = compute.shape[1]
     over = total = 0.0
-    for d in range(ledger.compute.shape[1]):
-        work, talk = ledger.compute[0, d] + ledger.compute[1, d], ledger.comm[0, d] + ledger.comm[1, d]
-        load = max(work, talk) if nets.overlap else work + talk
-        over += max(0.0, load - target)
+    for d in range(devices):
+        work, talk = compute[0, d] + compute[1, d], comm[0, d] + comm[1, d]
+        over += max(0.0, (max(work, talk) if kind & OVERLAP else work + talk) - target)
         total += work + talk
+    if kind & APART:
+        return load_cost(kind, compute, comm) + 0.02 * total / devices
     return over + 0.02 * total
 
 
 @njit(cache=True, nogil=True)
 def _walk(  # type: ignore[no-untyped-def]
-    nets, ledger, moves, kind, tail, head, rng, at, used, numbers, best, evaluations, temperature, cooling, idle
-):
+    kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm,
+    movable, allowed, memory, capacity, neighbour_ptr, neighbour, member_ptr, member_op,
+    contiguity, tail, head, rng, at, used, numbers, best, evaluations, temperature, cooling, idle,
+):  # fmt: skip
     """``numbers``: best cost ever, best cost since the start. Returns (evaluations made, idle evaluations)."""
-    devices = nets.time.shape[1]
-    atom, target = np.empty(LONGEST, np.int32), np.empty(LONGEST, np.int32)
-    compute, comm = ledger.compute.copy(), ledger.comm.copy()
-    old = np.empty(LONGEST, np.int32)
+    devices = time.shape[1]
+    atom, target, old = np.empty(LONGEST, np.int32), np.empty(LONGEST, np.int32), np.empty(LONGEST, np.int32)
+    compute_before, comm_before = compute.copy(), comm.copy()
     aim = 0.993 * numbers[0]
-    energy = _energy(nets, ledger, aim)
+    energy = _energy(kind, compute, comm, aim)
     made = draws = 0
     while made < evaluations and draws < 8 * evaluations + 64:
         draws += 1
-        count = propose(moves, rng, at, used, atom, target)
-        if count == 0:
+        moved = propose(
+            movable, allowed, memory, capacity, neighbour_ptr, neighbour, rng, at, used, atom, target
+        )
+        if moved == 0:
             continue
         made += 1
         idle += 1
         temperature *= cooling
-        compute[:] = ledger.compute
-        comm[:] = ledger.comm
-        link = ledger.link[0]
-        for i in range(count):
+        for d in range(devices):
+            for s in range(2):
+                compute_before[s, d] = compute[s, d]
+                comm_before[s, d] = comm[s, d]
+        for i in range(moved):
             old[i] = at[atom[i]]
-            for j in range(moves.member_ptr[atom[i]], moves.member_ptr[atom[i] + 1]):
-                move_op(nets, ledger, moves.member_op[j], target[i])
-        fresh = _energy(nets, ledger, aim)
+            for j in range(member_ptr[atom[i]], member_ptr[atom[i] + 1]):
+                move_op(
+                    kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm,
+                    member_op[j], target[i],
+                )  # fmt: skip
+        fresh = _energy(kind, compute, comm, aim)
         rise = fresh - energy
         accept = rise <= 0.0 or (temperature > 0.0 and uniform(rng) < math.exp(-rise / (temperature * numbers[0] + 1e-300)))
-        if accept and kind != 0:
-            accept = is_contiguous(kind, tail, head, ledger.device, devices)
+        if accept and contiguity != 0:
+            accept = is_contiguous(contiguity, tail, head, device, devices)
         if not accept:
-            for i in range(count):
-                for j in range(moves.member_ptr[atom[i]], moves.member_ptr[atom[i] + 1]):
-                    move_op(nets, ledger, moves.member_op[j], old[i])
-            ledger.compute[:] = compute
-            ledger.comm[:] = comm
-            ledger.link[0] = link
+            for i in range(moved):
+                for j in range(member_ptr[atom[i]], member_ptr[atom[i] + 1]):
+                    move_op(
+                        kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm,
+                        member_op[j], old[i],
+                    )  # fmt: skip
+            for d in range(devices):
+                for s in range(2):
+                    compute[s, d] = compute_before[s, d]
+                    comm[s, d] = comm_before[s, d]
             continue
-        for i in range(count):
+        for i in range(moved):
             at[atom[i]] = target[i]
-            used[old[i]] -= moves.memory[atom[i]]
-            used[target[i]] += moves.memory[atom[i]]
+            used[old[i]] -= memory[atom[i]]
+            used[target[i]] += memory[atom[i]]
         energy = fresh
-        cost = load_cost(nets, ledger)
+        cost = load_cost(kind, compute, comm)
         if cost < numbers[1] * (1.0 - 1e-12):
             numbers[1] = cost
             idle = 0
             if cost < numbers[0]:
                 numbers[0] = cost
-                best[:] = ledger.device
+                best[:] = device
                 aim = 0.993 * cost
-                energy = _energy(nets, ledger, aim)
+                energy = _energy(kind, compute, comm, aim)
     return made, idle
 
 
@@ -212,7 +224,9 @@ class BatchChain:
     def __init__(self, problem: Problem, seed: int, costs: Costs) -> None:
         self._problem = problem
         self._costs = costs
-        self._moves: Moves = moves_of(problem)
+        self._moves = moves_of(problem)
+        self._members = members_of(problem)
+        self._of_op = atoms_of(problem).of_op
         self._rng = np.array([seed], np.uint64)
         self._at = np.zeros(len(self._moves.memory), np.int32)
         self._used = np.zeros(problem.devices)
@@ -228,7 +242,7 @@ class BatchChain:
         """Go to a feasible placement."""
         self.cost = float(self._costs(device[None])[0][0])
         self.device = device.astype(np.int32, copy=True)
-        self._at[self._moves.of_op] = device
+        self._at[self._of_op] = device
         self._used[:] = np.bincount(self._at, self._moves.memory, len(self._used))
         self._since, self.idle = self.cost, 0
         self._note()
@@ -251,7 +265,9 @@ class BatchChain:
             rows = min(self._batch, evaluations - made)
             atoms, targets = np.empty((rows, LONGEST), np.int32), np.empty((rows, LONGEST), np.int32)
             counts, devices = np.empty(rows, np.int64), np.empty((rows, self._problem.n), np.int32)
-            drawn = _draw(self._moves, self._rng, self._at, self._used, self.device, atoms, targets, counts, devices)
+            drawn = _draw(
+                *self._moves, *self._members, self._rng, self._at, self._used, self.device, atoms, targets, counts, devices
+            )
             if drawn == 0:
                 break
             cost, feasible = self._costs(devices[:drawn])
@@ -274,19 +290,24 @@ class BatchChain:
 
 
 @njit(cache=True, nogil=True)
-def _draw(moves, rng, at, used, device, atoms, targets, counts, devices):  # type: ignore[no-untyped-def]
+def _draw(  # type: ignore[no-untyped-def]
+    movable, allowed, memory, capacity, neighbour_ptr, neighbour, member_ptr, member_op,
+    rng, at, used, device, atoms, targets, counts, devices,
+):  # fmt: skip
     """Fill rows with moves of the current placement; returns how many rows were filled (draws may fail)."""
     rows, made = len(counts), 0
     for _ in range(16 * rows + 64):
-        count = propose(moves, rng, at, used, atoms[made], targets[made])
+        count = propose(
+            movable, allowed, memory, capacity, neighbour_ptr, neighbour, rng, at, used, atoms[made], targets[made]
+        )
         if count == 0:
             continue
         counts[made] = count
         devices[made] = device
         for i in range(count):
             a = atoms[made, i]
-            for j in range(moves.member_ptr[a], moves.member_ptr[a + 1]):
-                devices[made, moves.member_op[j]] = targets[made, i]
+            for j in range(member_ptr[a], member_ptr[a + 1]):
+                devices[made, member_op[j]] = targets[made, i]
         made += 1
         if made == rows:
             break

@@ -15,7 +15,7 @@ from loadmaster.graph._order import csr_from_pairs
 from loadmaster.placers._feasible import atoms_of
 from loadmaster.problem import Problem
 
-__all__ = ["LONGEST", "Moves", "moves_of", "propose", "uniform"]
+__all__ = ["LONGEST", "Moves", "members_of", "moves_of", "propose", "uniform"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -26,11 +26,8 @@ LONGEST = 16
 
 
 class Moves(NamedTuple):
-    """The atoms of a problem as the kernels need them."""
+    """The atoms of a problem as :func:`propose` needs them; passed to kernels one by one (see ``_nets.py`` for why)."""
 
-    of_op: IntArray
-    member_ptr: IntArray
-    member_op: IntArray
     movable: IntArray
     """Atoms with a choice of devices."""
     allowed: BoolArray
@@ -41,10 +38,15 @@ class Moves(NamedTuple):
     """Atoms that exchange a tensor with an atom."""
 
 
+def members_of(problem: Problem) -> tuple[IntArray, IntArray]:
+    """CSR atom -> ops: (ptr, op)."""
+    atoms = atoms_of(problem)
+    return csr_from_pairs(atoms.of_op, np.arange(problem.n, dtype=np.int32), atoms.count)
+
+
 def moves_of(problem: Problem) -> Moves:
     """The atoms of a problem, with their neighbours."""
     atoms = atoms_of(problem)
-    member_ptr, member_op = csr_from_pairs(atoms.of_op, np.arange(problem.n, dtype=np.int32), atoms.count)
     tail, head = problem.graph.arcs
     a, b = atoms.of_op[tail], atoms.of_op[head]
     keep = a != b
@@ -53,9 +55,6 @@ def moves_of(problem: Problem) -> Moves:
     neighbour_ptr, neighbour = csr_from_pairs(both[0], both[1], atoms.count)
     limited = problem.capacity if atoms.memory.sum() > 0 else np.full(problem.devices, np.inf)
     return Moves(
-        of_op=atoms.of_op,
-        member_ptr=member_ptr,
-        member_op=member_op,
         movable=np.flatnonzero(atoms.allowed.sum(axis=1) > 1).astype(np.int32),
         allowed=atoms.allowed,
         memory=atoms.memory,
@@ -87,33 +86,35 @@ def _below(rng, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def propose(moves, rng, at, used, atom, target):  # type: ignore[no-untyped-def]
+def propose(  # type: ignore[no-untyped-def]
+    movable, allowed, memory, capacity, neighbour_ptr, neighbour, rng, at, used, atom, target
+):
     """Draw one move of the atoms that are now on ``at`` with ``used`` bytes per device.
 
     Fills ``atom`` and ``target`` (each of length LONGEST) and returns how many atoms move; 0 if the draw was not feasible. The
     target is mostly the device of a neighbour: transfers are what a random target gets wrong.
     """
-    devices = moves.allowed.shape[1]
-    if len(moves.movable) == 0 or devices < 2:
+    devices = allowed.shape[1]
+    if len(movable) == 0 or devices < 2:
         return 0
-    a = moves.movable[_below(rng, len(moves.movable))]
+    a = movable[_below(rng, len(movable))]
     here = at[a]
-    first, degree = moves.neighbour_ptr[a], moves.neighbour_ptr[a + 1] - moves.neighbour_ptr[a]
+    first, degree = neighbour_ptr[a], neighbour_ptr[a + 1] - neighbour_ptr[a]
     kind = uniform(rng)
     if kind < 0.1:
-        b = moves.movable[_below(rng, len(moves.movable))]
+        b = movable[_below(rng, len(movable))]
         there = at[b]
-        if there == here or not (moves.allowed[a, there] and moves.allowed[b, here]):
+        if there == here or not (allowed[a, there] and allowed[b, here]):
             return 0
-        change = moves.memory[b] - moves.memory[a]
-        if used[here] + change > moves.capacity[here] or used[there] - change > moves.capacity[there]:
+        change = memory[b] - memory[a]
+        if used[here] + change > capacity[here] or used[there] - change > capacity[there]:
             return 0
         atom[0], target[0], atom[1], target[1] = a, there, b, here
         return 2
     there = here
     if degree > 0 and uniform(rng) < 0.75:
         for _ in range(3):
-            there = at[moves.neighbour[first + _below(rng, degree)]]
+            there = at[neighbour[first + _below(rng, degree)]]
             if there != here:
                 break
     if there == here:
@@ -127,10 +128,10 @@ def propose(moves, rng, at, used, atom, target):  # type: ignore[no-untyped-def]
         wanted = 2 + _below(rng, LONGEST - 1)
         for _ in range(3 * wanted):
             c = atom[_below(rng, count)]
-            reach = moves.neighbour_ptr[c + 1] - moves.neighbour_ptr[c]
+            reach = neighbour_ptr[c + 1] - neighbour_ptr[c]
             if reach == 0:
                 break
-            b = moves.neighbour[moves.neighbour_ptr[c] + _below(rng, reach)]
+            b = neighbour[neighbour_ptr[c] + _below(rng, reach)]
             if at[b] != here:
                 continue
             known = False
@@ -144,9 +145,9 @@ def propose(moves, rng, at, used, atom, target):  # type: ignore[no-untyped-def]
     total = 0.0
     for i in range(count):
         target[i] = there
-        total += moves.memory[atom[i]]
-        if not moves.allowed[atom[i], there]:
+        total += memory[atom[i]]
+        if not allowed[atom[i], there]:
             return 0
-    if used[there] + total > moves.capacity[there]:
+    if used[there] + total > capacity[there]:
         return 0
     return count

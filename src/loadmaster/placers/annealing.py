@@ -22,7 +22,7 @@ __all__ = ["Annealing"]
 class Annealing:
     """Metropolis walks that cool down and are heated again, each cycle twice as long as the one before.
 
-    Two walks run side by side. The temperature is relative to the cost and to the mean share of one atom in it. A cycle starts
+    Two walks run side by side. The temperature is a multiple of what one atom weighs: its mean time and mean transfers. A cycle starts
     from the best placement of the walk so far.
 
     References
@@ -30,9 +30,9 @@ class Annealing:
     S. Kirkpatrick, C. Gelatt, M. Vecchi, "Optimization by simulated annealing", Science 220, 1983.
     """
 
-    hot: float = 1.0
-    """Temperature at the start of a cycle, as a multiple of the mean time of an atom."""
-    cold: float = 0.01
+    hot: float = 0.3
+    """Temperature at the start of a cycle, as a multiple of the mean weight of an atom."""
+    cold: float = 0.003
     """Temperature at its end."""
     length: float = 50.0
     """Evaluations of the first cycle per atom and other device."""
@@ -79,7 +79,7 @@ class _CoolingWalker:
         atoms = atoms_of(problem)
         movable = int((atoms.allowed.sum(axis=1) > 1).sum())
         fastest = np.where(atoms.allowed, atoms.time, np.inf).min(axis=1, initial=np.inf)
-        self._mean = float(fastest.sum()) / max(atoms.count, 1)
+        self._mean = (float(fastest.sum()) + float(problem.mean_link.sum())) / max(atoms.count, 1)
         self._length = max(1000, int(settings.length * movable * max(problem.devices - 1, 1)))
         self._step = -1
         self._temperature = 0.0

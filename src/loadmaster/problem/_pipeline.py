@@ -9,7 +9,7 @@ from numba import njit
 from loadmaster.problem._constraints import chain_arcs, contiguity_violations, forward_arcs
 from loadmaster.problem._evaluation import Evaluation
 from loadmaster.problem._model import Pipeline
-from loadmaster.problem._nets import Nets, load_cost, new_ledger, nets_of, reset
+from loadmaster.problem._nets import Nets, cost_of, load_cost, nets_of, new_ledger, reset
 from loadmaster.problem._placement import Placement
 from loadmaster.problem._problem import Problem
 
@@ -40,7 +40,7 @@ class PipelineSimulator:
         """(k,) costs of the (k, n) placements, and whether they are as contiguous as asked."""
         cost = np.empty(len(device))
         contiguous = np.ones(len(device), np.bool_)
-        _costs(self.nets, new_ledger(self.nets), *self.contiguity, device, cost, contiguous)
+        _costs(*self.nets, *new_ledger(self.nets), *self.contiguity, device, cost, contiguous)
         return cost, contiguous
 
     def cost(self, placement: Placement) -> tuple[float, bool]:
@@ -52,10 +52,10 @@ class PipelineSimulator:
         """Loads per device."""
         problem, device = self.problem, placement.device
         ledger = new_ledger(self.nets)
-        reset(self.nets, ledger, device)
+        reset(*self.nets, *ledger, device)
         busy, comm = ledger.compute.sum(axis=0), ledger.comm.sum(axis=0)
         return Evaluation(
-            cost=float(load_cost(self.nets, ledger)),
+            cost=cost_of(self.nets, ledger),
             violations=tuple(contiguity_violations(problem, device)),
             busy=busy,
             comm=comm,
@@ -81,11 +81,16 @@ def contiguity_of(problem: Problem) -> Contiguity:
 
 
 @njit(cache=True, nogil=True)
-def _costs(nets, ledger, kind, tail, head, device, cost, contiguous):  # type: ignore[no-untyped-def]
-    for row in range(device.shape[0]):
-        reset(nets, ledger, device[row])
-        cost[row] = load_cost(nets, ledger)
-        contiguous[row] = is_contiguous(kind, tail, head, device[row], nets.time.shape[1])
+def _costs(  # type: ignore[no-untyped-def]
+    kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm,
+    contiguity, tail, head, placements, cost, contiguous,
+):  # fmt: skip
+    for row in range(placements.shape[0]):
+        reset(
+            kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm, placements[row]
+        )
+        cost[row] = load_cost(kind, compute, comm)
+        contiguous[row] = is_contiguous(contiguity, tail, head, placements[row], time.shape[1])
 
 
 @njit(cache=True, nogil=True)

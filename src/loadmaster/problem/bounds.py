@@ -1,16 +1,17 @@
-"""Lower bounds: what no feasible placement can beat, whatever its ``order`` or ``call``, under the problem's own model.
+"""Lower bounds: what no feasible placement can beat, whatever its ``order`` or ``call``.
 
-Every bound is a relaxation (``docs/bounds.md`` has the proofs for users):
+Every bound is a relaxation of the problem's own execution model (``docs/bounds.md`` explains them to users):
 
-- *serial*: every op on its fastest device; the same with transfers, by a Lagrangian dual of the labelling problem.
-- *concurrent*, *offload*: the longest path through pairs (op, device) in which ops that must share a device queue up;
-  the load dual; both together over windows of the schedule.
-- *pipeline*: the load dual, with transfers where they add to the load; the largest colocation class.
+- ``serial``: every op on its fastest device; the same with transfers, a Lagrangian dual of the labelling problem.
+- ``concurrent``, ``offload``: the longest path over pairs (op, device), on which ops that must share a device
+  queue; the load dual; both together over windows of the schedule.
+- ``pipeline``: the load dual, with transfers where they add to the load; the largest colocation class.
 
-The parameters of a bound (device weights, messages, windows) are only searched for as long as it is cheap: any value
-of them gives a valid bound, so that stopping early costs tightness and never validity. Memory capacities, contiguity and
-``max_calls`` are relaxed. Devices that are alike in every respect are one *kind* with a count; k below is a kind.
-An op which no device may run (the problem is then infeasible) counts as free everywhere.
+The parameters of a bound (device weights, messages, windows) are searched for as long as that is cheap. Any value
+of theirs gives a valid bound: stopping early costs tightness, never validity. Contiguity, ``max_calls`` and memory
+are relaxed, except that a class never goes where it alone does not fit. Devices that are alike in every respect
+are one *kind* with a count; k, j, a and b below are kinds. An op which no device may run (the problem is then
+infeasible) counts as free everywhere.
 """
 
 from __future__ import annotations
@@ -32,8 +33,12 @@ __all__ = ["Bound", "all_bounds", "lower_bound"]
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+Devices = npt.NDArray[np.intp]
 
-EPS = float(np.finfo(np.float64).eps)
+EPS = 2.0**-52
+
+CONE = 8
+"""How many ancestors of an op are looked at for queueing; more hardly help."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,10 @@ def lower_bound(problem: Problem) -> Bound:
 
 
 def all_bounds(problem: Problem) -> tuple[Bound, ...]:
-    """Every bound that applies to the problem's execution model and settings.
+    """Every bound that applies to the problem's execution model and settings, simple ones first.
 
     Values are rounded towards zero by more than floating point can have added to them. Complexity: near linear in
-    ops and edges; about 5 ms for 1,000 ops and 0.5 s for 50,000.
+    ops and edges; times are in ``docs/bounds.md``.
     """
     found: tuple[Bound, ...] | None = problem.__dict__.get("_bounds")
     if found is None:
@@ -71,7 +76,7 @@ def all_bounds(problem: Problem) -> tuple[Bound, ...]:
 
 
 def _rounded_down(problem: Problem, bound: Bound) -> Bound:
-    """All sums are of non-negative numbers, so the relative error is below eps times the number of their terms."""
+    """Sums of non-negative numbers have a relative error below eps times the number of their terms."""
     slack = 2 * EPS * (2 * problem.n + problem.graph.edges + 2 * problem.devices + 32)
     return Bound(max(0.0, bound.value * (1.0 - slack)), bound.name)
 
@@ -90,52 +95,59 @@ def _bounds(problem: Problem) -> list[Bound]:
     raise TypeError(f"{problem.model!r} is not an execution model")
 
 
-# -- the problem as bounds see it -------------------------------------------------------------------------------------
+# -- the problem as bounds see it -----------------------------------------------------------------------------
 
 
 class _View(NamedTuple):
     """A problem with like devices taken together: n ops, C colocation classes, K kinds of devices.
 
-    of : (n,) class of each op.
+    of : (n,) class of each op; every class has a member.
     time : (n, K) seconds, infinite where the op's class may not go.
     cost : (C, K) seconds of a whole class.
-    count : (K,) devices of each kind.
-    member : one array of device indices per kind.
-    latency, rate : (K, K) the least of any link from one kind to another; on the diagonal between two devices of the
-        kind (latency infinite where there is only one).
+    number : (K,) devices of each kind.
+    kinds : the devices of each kind.
+    latency, rate : (K, K) the least of any link from one kind to another; on the diagonal between two devices of
+        the kind (latency infinite where there is only one).
     """
 
     of: IntArray
     time: FloatArray
     cost: FloatArray
-    count: FloatArray
-    member: list[npt.NDArray[np.intp]]
+    number: FloatArray
+    kinds: list[Devices]
     latency: FloatArray
     rate: FloatArray
 
 
 def _view(problem: Problem) -> _View | None:
     """None where there is no op, or none that any device may run."""
-    allowed = problem.class_allowed[problem.class_of]
+    allowed = (problem.class_allowed & _fits(problem))[problem.class_of]
     devices = np.flatnonzero(allowed.any(axis=0))
     if not len(devices):
         return None
     time = np.where(allowed, problem.time, math.inf)
     time[~allowed.any(axis=1)] = 0.0
     latency, rate = _links(problem)
-    member = _kinds(problem, time, latency, rate, devices)
-    time = np.ascontiguousarray(time[:, [kind[0] for kind in member]])
-    # Classes without a member are left out.
+    kinds = _kinds(problem, time, latency, rate, devices)
+    time = np.ascontiguousarray(time[:, [kind[0] for kind in kinds]])
     of = np.unique(problem.class_of, return_inverse=True)[1].astype(np.int32)
     return _View(
         of=of,
         time=time,
         cost=_class_sums(of, time),
-        count=np.array([float(len(kind)) for kind in member]),
-        member=member,
-        latency=_between(latency, member, math.inf),
-        rate=_between(rate, member, 0.0),
+        number=np.array([float(len(kind)) for kind in kinds]),
+        kinds=kinds,
+        latency=_between(latency, kinds, math.inf),
+        rate=_between(rate, kinds, 0.0),
     )
+
+
+def _fits(problem: Problem) -> BoolArray:
+    """(classes, D) False where the class alone takes more memory than there is."""
+    peak = isinstance(problem.model, Concurrent) and problem.model.memory == "peak"
+    least = problem.resident if peak else problem.memory
+    weight = np.bincount(problem.class_of, least, problem.classes)
+    return np.asarray(weight[:, None] <= problem.capacity * (1.0 + 1e-9))
 
 
 def _class_sums(of: IntArray, time: FloatArray) -> FloatArray:
@@ -144,7 +156,7 @@ def _class_sums(of: IntArray, time: FloatArray) -> FloatArray:
 
 
 def _links(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """(D, D) latency and rate of what a transfer from d to e adds to a path (``pipeline``: to the loads)."""
+    """(D, D) latency and rate of what a transfer from d to e takes, through the host where the model says so."""
     if isinstance(problem.model, (Serial, Concurrent)):
         return problem.latency, problem.rate
     pays = ~problem.pool if isinstance(problem.model, Offload) else np.ones(problem.devices, np.bool_)
@@ -153,37 +165,35 @@ def _links(problem: Problem) -> tuple[FloatArray, FloatArray]:
 
 
 def _kinds(
-    problem: Problem, time: FloatArray, latency: FloatArray, rate: FloatArray, devices: npt.NDArray[np.intp]
-) -> list[npt.NDArray[np.intp]]:
-    """Devices with equal times, and equal links unless there are too many devices to tell their links apart."""
+    problem: Problem, time: FloatArray, latency: FloatArray, rate: FloatArray, devices: Devices
+) -> list[Devices]:
+    """Devices with equal times, and equal links unless there are too many devices to tell links apart."""
     groups: dict[tuple[bytes, bool], list[int]] = {}
     for d in devices.tolist():
         groups.setdefault((time[:, d].tobytes(), bool(problem.pool[d])), []).append(d)
     kinds = [np.array(group, np.intp) for group in groups.values()]
     alike = all(
-        np.array_equal(_between(table, kinds, 0.0), _between(table, kinds, 0.0, np.max))
+        np.array_equal(_between(table, kinds, 0.0), -_between(-table, kinds, 0.0))
         for table in (latency, rate)
     )
     return kinds if alike or len(devices) > 16 else [np.array([d], np.intp) for d in devices.tolist()]
 
 
-def _between(
-    table: FloatArray, kinds: list[npt.NDArray[np.intp]], alone: float, least: Callable[..., float] = np.min
-) -> FloatArray:
-    """(K, K) the least entry of a device table between two kinds, ``alone`` for a kind of one device and itself."""
+def _between(table: FloatArray, kinds: list[Devices], alone: float) -> FloatArray:
+    """(K, K) the least entry of a (D, D) table between devices of two kinds, ``alone`` where there are no two."""
     out = np.full((len(kinds), len(kinds)), alone)
     for k, source in enumerate(kinds):
         for j, target in enumerate(kinds):
             block = table[np.ix_(source, target)]
             if k != j:
-                out[k, j] = least(block)
+                out[k, j] = block.min()
             elif len(source) > 1:
-                out[k, k] = least(block[~np.eye(len(source), dtype=bool)])
+                out[k, k] = block[~np.eye(len(source), dtype=bool)].min()
     return out
 
 
 class _Arcs(NamedTuple):
-    """Pairs of nodes that tensors connect, one row per pair: bringing them over takes number * latency + size * rate."""
+    """Pairs of nodes with tensors between them; bringing these over takes number * latency + size * rate."""
 
     tail: IntArray
     head: IntArray
@@ -191,29 +201,34 @@ class _Arcs(NamedTuple):
     size: FloatArray
 
     @staticmethod
-    def merge(n: int, tail: IntArray, head: IntArray, number: FloatArray, size: FloatArray) -> _Arcs:
-        """Parallel arcs become one that carries all that they do; sorted by tail."""
-        key, row = np.unique(tail.astype(np.int64) * n + head, return_inverse=True)
+    def merge(nodes: int, tail: IntArray, head: IntArray, number: FloatArray, size: FloatArray) -> _Arcs:
+        """One arc for each pair, which carries all that is between the two."""
+        key, row = np.unique(tail.astype(np.int64) * nodes + head, return_inverse=True)
         return _Arcs(
-            (key // max(n, 1)).astype(np.int32),
-            (key % max(n, 1)).astype(np.int32),
-            np.bincount(row, number, len(key)),
-            np.bincount(row, number * size, len(key)),
+            (key // nodes).astype(np.int32),
+            (key % nodes).astype(np.int32),
+            np.bincount(row, number, len(key)).astype(np.float64),
+            np.bincount(row, number * size, len(key)).astype(np.float64),
         )
 
     def reversed(self) -> _Arcs:
         return _Arcs(self.head, self.tail, self.number, self.size)
 
-    def into(self, n: int) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-        """CSR node -> arcs that end there: (ptr, other end, number, size)."""
+    def into(self, nodes: int) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+        """CSR node -> arcs that end there: (ptr, tail, number, size)."""
         order = np.argsort(self.head, kind="stable")
-        ptr = np.zeros(n + 1, np.int32)
-        np.cumsum(np.bincount(self.head, minlength=n), out=ptr[1:])
-        return ptr, self.tail[order], self.number[order], self.size[order]
+        return _ptr(self.head, nodes), self.tail[order], self.number[order], self.size[order]
+
+
+def _ptr(row: IntArray, rows: int) -> IntArray:
+    """Row starts of a CSR whose entries have these rows."""
+    ptr = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.bincount(row, minlength=rows), out=ptr[1:])
+    return ptr
 
 
 def _class_tensors(problem: Problem, view: _View) -> tuple[IntArray, IntArray, IntArray]:
-    """The distinct (tensor, class that reads it) other than the tensor's own: (tensor, own class, reading class)."""
+    """The distinct pairs of a tensor and another class that reads it: (tensor, its own class, that class)."""
     graph, of, classes = problem.graph, view.of, len(view.cost)
     tensor, reader = graph.edge_tensor, of[graph.consumer_op]
     if classes < problem.n:
@@ -224,80 +239,88 @@ def _class_tensors(problem: Problem, view: _View) -> tuple[IntArray, IntArray, I
     return tensor[away], own[away], reader[away]
 
 
-# -- serial -----------------------------------------------------------------------------------------------------------
+# -- serial ---------------------------------------------------------------------------------------------------
 
 
 def _serial_bounds(problem: Problem, view: _View) -> list[Bound]:
-    """Every class on its fastest device; the same with the transfers that this causes or avoids."""
+    """Every class on its fastest device; the same with the transfers that this causes, or avoids."""
     fastest = float(view.cost.min(axis=1).sum())
-    cut = _transfer_dual(problem, view, view.cost, view.latency, view.rate)
-    return [Bound(fastest, "fastest devices"), Bound(max(cut, fastest), "fastest devices and transfers")]
+    dual = _transfer_dual(problem, view, view.cost, view.latency, view.rate)
+    return [Bound(fastest, "fastest devices"), Bound(max(dual, fastest), "fastest devices and transfers")]
 
 
 def _transfer_dual(
     problem: Problem, view: _View, unary: FloatArray, latency: FloatArray, rate: FloatArray
 ) -> float:
-    """A lower bound on min over x of Σ_c unary[c, x_c] + Σ_t (transfers of t), by tree-reweighted message passing.
+    """A lower bound on min over x of Σ_c unary[c, x_c] + Σ_t transfers of t, by message passing.
 
-    A tensor read by r other classes costs at least 1/r of the sum of what it would cost for each of them, so that the
-    sum over pairs of classes with these shares is a relaxation; exact where all readers are in one place. Moving
-    amounts between the costs of nodes and pairs (the messages) leaves the total of every x as it is, so for any
-    messages the sum of all minima is a bound: the dual of the local-polytope LP, which the sweeps improve.
+    A tensor that r other classes read costs at least 1/r of the sum of what it would cost for each of them alone
+    (and just that if all of them are in one place), so the sum of these shares over pairs of classes is a
+    relaxation. Moving amounts between the costs of classes and of pairs (the messages) leaves the total of every x
+    as it is; for any messages the sum of all minima is therefore a bound. Its maximum is the local-polytope LP.
 
     References
     ----------
-    V. Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", PAMI 2006.
+    V. Kolmogorov, "A new look at reweighted message passing", PAMI 2015.
     """
     tensor, own, reader = _class_tensors(problem, view)
-    classes, kinds = view.cost.shape
+    classes, kinds = unary.shape
     if not len(tensor) or kinds == 1:
         return float(unary.min(axis=1).sum())
-    share = 1.0 / np.bincount(tensor, minlength=problem.graph.tensors)[tensor]
+    share = 1.0 / np.bincount(tensor)[tensor]
     arcs = _Arcs.merge(classes, own, reader, share, problem.size[tensor])
-    sweeps = int(1e8 / (len(arcs.tail) * kinds * kinds))
+    sweeps = min(40, int(5e7 / (len(arcs.tail) * kinds**2)))
     if sweeps == 0:
         return float(unary.min(axis=1).sum())
-    rank = np.full(classes, problem.n, np.int32)
-    np.minimum.at(rank, view.of, problem.graph.position)
-    order = np.argsort(rank, kind="stable").astype(np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    at = np.concatenate([arcs.tail, arcs.head])
-    ptr = np.zeros(classes + 1, np.int32)
-    np.cumsum(np.bincount(at, minlength=classes), out=ptr[1:])
-    incident = (np.argsort(at, kind="stable") % len(arcs.tail)).astype(np.int32)
-    free = latency.copy(), rate.copy()
-    for table in free:
-        np.fill_diagonal(table, 0.0)
-    return float(_sweep(unary, *arcs, *free, order, rank, ptr, incident, min(sweeps, 60)))
+    place = np.full(classes, problem.n, np.int32)
+    np.minimum.at(place, view.of, problem.graph.position)
+    order = np.argsort(place, kind="stable").astype(np.int32)
+    place[order] = np.arange(classes, dtype=np.int32)
+    ends = np.concatenate([arcs.tail, arcs.head])
+    incident = (np.argsort(ends, kind="stable") % len(arcs.tail)).astype(np.int32)
+    apart = 1.0 - np.eye(kinds)
+    latency = np.where(apart, latency, 0.0)
+    return float(
+        _sweep(unary, *arcs, latency, rate * apart, order, place, _ptr(ends, classes), incident, sweeps)
+    )
 
 
 @njit(cache=True, nogil=True)
-def _sweep(unary, tail, head, number, size, latency, rate, order, rank, ptr, incident, sweeps):  # type: ignore[no-untyped-def]
-    """TRW-S. ``into[0, e]`` and ``into[1, e]`` are the messages of arc e to its tail and to its head.
+def _sweep(unary, tail, head, number, size, latency, rate, order, place, ptr, incident, sweeps):  # type: ignore[no-untyped-def]
+    """Sequential reweighted message passing over the nodes in ``order`` and back; the best bound that it proves.
 
-    The bound is evaluated after every fourth sweep, and no longer once it gains less than one part in 10⁵.
+    ``moved[0, e, a]`` and ``moved[1, e, b]`` are what arc e has passed on to its tail at a and to its head at b. A
+    node takes what the arcs behind it can spare, then spreads what it has over the arcs ahead. ``incident`` is a
+    CSR node -> arcs, ``place`` the inverse of ``order``. The bound is evaluated after every fourth sweep; a gain of
+    less than one part in 10⁴ ends it.
     """
     nodes, kinds = unary.shape
-    arcs = len(tail)
-    into = np.zeros((2, arcs, kinds))
+    moved = np.zeros((2, len(tail), kinds))
     total = np.empty(kinds)
-    message = np.empty(kinds)
     best = -math.inf
     for sweep in range(2 * sweeps):
         forward = sweep % 2 == 0
         for i in range(nodes):
             v = order[i] if forward else order[nodes - 1 - i]
             ahead = 0
-            for a in range(kinds):
-                total[a] = unary[v, a]
+            total[:] = unary[v]
             for j in range(ptr[v], ptr[v + 1]):
                 e = incident[j]
                 side = 0 if tail[e] == v else 1
                 other = head[e] if side == 0 else tail[e]
-                if (rank[other] > rank[v]) == forward:
+                if (place[other] > place[v]) == forward:
                     ahead += 1
+                else:
+                    for a in range(kinds):
+                        spare = math.inf
+                        for b in range(kinds):
+                            if unary[other, b] < math.inf:
+                                source, target = (a, b) if side == 0 else (b, a)
+                                link = number[e] * latency[source, target] + size[e] * rate[source, target]
+                                spare = min(spare, link - moved[1 - side, e, b])
+                        moved[side, e, a] = spare
                 for a in range(kinds):
-                    total[a] += into[side, e, a]
+                    total[a] += moved[side, e, a]
             if ahead == 0:
                 continue
             part = 1.0 / max(ahead, ptr[v + 1] - ptr[v] - ahead)
@@ -305,85 +328,81 @@ def _sweep(unary, tail, head, number, size, latency, rate, order, rank, ptr, inc
                 e = incident[j]
                 side = 0 if tail[e] == v else 1
                 other = head[e] if side == 0 else tail[e]
-                if (rank[other] > rank[v]) != forward:
-                    continue
-                least = math.inf
-                for b in range(kinds):
-                    message[b] = math.inf
+                if (place[other] > place[v]) == forward:
                     for a in range(kinds):
-                        if side == 0:
-                            link = number[e] * latency[a, b] + size[e] * rate[a, b]
-                        else:
-                            link = number[e] * latency[b, a] + size[e] * rate[b, a]
-                        message[b] = min(message[b], part * total[a] - into[side, e, a] + link)
-                    least = min(least, message[b])
-                for b in range(kinds):
-                    into[1 - side, e, b] = message[b] - least
+                        if total[a] < math.inf:
+                            moved[side, e, a] -= part * total[a]
         if sweep % 8 == 7 or sweep == 2 * sweeps - 1:
-            value = _sum_of_minima(unary, tail, head, number, size, latency, rate, ptr, incident, into)
-            if value <= best * (1.0 + 1e-5):
+            value = _sum_of_minima(unary, tail, head, number, size, latency, rate, ptr, incident, moved)
+            if value <= best + 1e-4 * abs(best):
                 return max(best, value)
             best = value
     return best
 
 
 @njit(cache=True, nogil=True)
-def _sum_of_minima(unary, tail, head, number, size, latency, rate, ptr, incident, into):  # type: ignore[no-untyped-def]
-    """The bound that the messages prove, less what rounding can have added (here numbers of either sign are added)."""
+def _sum_of_minima(unary, tail, head, number, size, latency, rate, ptr, incident, moved):  # type: ignore[no-untyped-def]
+    """The bound that the messages prove, less what rounding can have added.
+
+    Unlike everywhere else, numbers of either sign are added here: the error is relative to the sum of magnitudes.
+    """
     nodes, kinds = unary.shape
     bound = 0.0
     magnitude = 0.0
     for v in range(nodes):
-        least = math.inf
+        least, most = math.inf, 0.0
         for a in range(kinds):
             total = unary[v, a]
-            if math.isinf(total):
-                continue
-            moved = total
-            for j in range(ptr[v], ptr[v + 1]):
-                e = incident[j]
-                message = into[0 if tail[e] == v else 1, e, a]
-                total += message
-                moved += message
-            magnitude = max(magnitude, moved)
-            least = min(least, total)
+            absolute = total
+            if total < math.inf:
+                for j in range(ptr[v], ptr[v + 1]):
+                    e = incident[j]
+                    message = moved[0 if tail[e] == v else 1, e, a]
+                    total += message
+                    absolute += abs(message)
+                least, most = min(least, total), max(most, absolute)
         bound += least
+        magnitude += most
     for e in range(len(tail)):
-        least = math.inf
+        least, most = math.inf, 0.0
         for a in range(kinds):
-            if math.isinf(unary[tail[e], a]):
-                continue
             for b in range(kinds):
-                if math.isinf(unary[head[e], b]):
-                    continue
-                link = 0.0 if a == b else number[e] * latency[a, b] + size[e] * rate[a, b]
-                magnitude = max(magnitude, link + into[0, e, a] + into[1, e, b])
-                least = min(least, link - into[0, e, a] - into[1, e, b])
+                if unary[tail[e], a] < math.inf and unary[head[e], b] < math.inf:
+                    link = number[e] * latency[a, b] + size[e] * rate[a, b]
+                    least = min(least, link - moved[0, e, a] - moved[1, e, b])
+                    most = max(most, link + abs(moved[0, e, a]) + abs(moved[1, e, b]))
         bound += least
-    return bound - 8.0 * 2.2e-16 * (nodes + len(tail)) * magnitude
+        magnitude += most
+    return bound - 4.0 * EPS * (nodes + len(tail)) * magnitude
 
 
-# -- the load dual ----------------------------------------------------------------------------------------------------
+# -- the load dual --------------------------------------------------------------------------------------------
 
 
 def _load_dual(
-    cost: FloatArray, count: FloatArray, start: FloatArray | None = None
+    cost: FloatArray, number: FloatArray, start: FloatArray | None = None
 ) -> tuple[float, FloatArray]:
-    """max over weights w >= 0 with Σ_k count_k w_k = 1 of Σ_c min_k w_k cost[c, k]; and the (K,) weights found.
+    """max over weights w >= 0, Σ_k number_k w_k = 1, of Σ_c min_k w_k cost[c, k]; and the (K,) weights found.
 
-    The largest load is at least the weighted mean of all loads, and in that mean class c adds at least its smallest
-    term. The maximum equals the LP relaxation of R||Cmax (Lenstra, Shmoys, Tardos 1990); found by Kelley's cutting
-    planes, and any weights are valid.
+    The largest load is at least any weighted mean of all loads, to which class c adds at least its smallest term.
+    The maximum is the LP relaxation of unrelated machines (Lenstra, Shmoys, Tardos 1990). Multiplicative weights
+    come close, cutting planes finish where that is cheap; all weights are valid.
     """
-    if not len(cost):
-        return 0.0, 1.0 / (len(count) * count)
+    classes, kinds = cost.shape
     if start is None:
-        finite = np.isfinite(cost)
-        mean = np.where(finite, cost, 0.0).sum(axis=0) / np.maximum(finite.sum(axis=0), 1)
-        speed = count / np.maximum(mean, mean.max() * 1e-9) if mean.max() > 0 else count
-        start = speed / speed.sum() / count
-    value, weight = _kelley(cost / count, start * count, 30 + 4 * len(count))
-    return float(value), weight / count
+        known = np.isfinite(cost)
+        mean = np.where(known, cost, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        speed = 1.0 / np.maximum(mean, mean.max() * 1e-9) if mean.max() > 0 else np.ones(kinds)
+        start = speed / (speed * number).sum()
+    if classes == 0 or kinds == 1:
+        return float(np.where(np.isfinite(cost), cost, 0.0).sum() / number.sum()), start
+    work = cost.size
+    share, weight = cost / number, start * number
+    value, weight = _multiplicative(share, weight, min(100, 20 + int(1e7 / work)))
+    planes = min(20 * kinds, int(2e6 / work)) if kinds <= 16 else 0
+    if planes > 0:
+        value, weight = _kelley(share, weight, planes)
+    return float(value), weight / number
 
 
 @njit(cache=True, nogil=True)
@@ -403,20 +422,39 @@ def _cheapest(cost, weight, load):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _multiplicative(cost, weight, rounds):  # type: ignore[no-untyped-def]
+    """Ascend :func:`_cheapest` over the simplex: kinds with more than the mean load gain weight; (value, weight)."""
+    load = np.empty(len(weight))
+    weight = weight / weight.sum()
+    best, found = -1.0, weight.copy()
+    for i in range(rounds):
+        value = _cheapest(cost, weight, load)
+        if value > best:
+            best = value
+            found[:] = weight
+        if not value > 0.0:
+            break
+        for k in range(len(weight)):
+            weight[k] *= math.exp(0.3 / math.sqrt(1.0 + i) * min(load[k] / value - 1.0, 3.0))
+        weight /= weight.sum()
+    return best, found
+
+
+@njit(cache=True, nogil=True)
 def _kelley(cost, weight, rounds):  # type: ignore[no-untyped-def]
     """Maximise the concave, piecewise linear :func:`_cheapest` over the simplex; (value, weight).
 
-    Each evaluation gives a plane ``value <= load · weight``. The best weights under all planes so far solve a matrix
-    game, kept as the LP max Σ y, Σ_i y_i load_i <= 1, y >= 0 in revised simplex form: ``inverse`` of the basis,
-    ``level`` of its variables, ``price`` of its rows. A new plane is a new column, so the basis stays primal feasible.
-    Every second query lies halfway to the best weights known, which calms the method where there are many kinds.
+    Each evaluation gives a plane, value <= load · weight. The best weights under the planes so far solve a matrix
+    game, kept as the LP max Σ y, Σ_i y_i load_i <= 1, y >= 0 in revised simplex form: the ``inverse`` of the basis,
+    the ``level`` and ``worth`` of its variables and the ``price`` of its rows. A new plane is a new column. Every
+    second query lies halfway to the best weights known, which calms the method. (J. E. Kelley, J. SIAM 1960.)
     """
     kinds = cost.shape[1]
     load = np.empty(kinds)
     best = _cheapest(cost, weight, load)
     found = weight.copy()
     scale = load.max()
-    if kinds == 1 or not scale > 0.0:
+    if not scale > 0.0:
         return best, found
     plane = np.empty((rounds, kinds))
     inverse = np.eye(kinds)
@@ -425,9 +463,8 @@ def _kelley(cost, weight, rounds):  # type: ignore[no-untyped-def]
     price = np.zeros(kinds)
     step = np.empty(kinds)
     for i in range(rounds):
-        # One is added to every entry: it shifts the game's value, and bounds the LP.
-        for k in range(kinds):
-            plane[i, k] = load[k] / scale + 1.0
+        # One is added to every entry: that shifts the value of the game, and bounds the LP.
+        plane[i] = load / scale + 1.0
         for _ in range(20 * kinds):
             enter, gain = -1, 1e-11
             for j in range(i + 1 + kinds):
@@ -446,26 +483,20 @@ def _kelley(cost, weight, rounds):  # type: ignore[no-untyped-def]
                 break
             inverse[leave] /= step[leave]
             level[leave] = ratio
+            worth[leave] = 1.0 if enter <= i else 0.0
+            price[:] = 0.0
             for k in range(kinds):
                 if k != leave:
                     inverse[k] -= step[k] * inverse[leave]
                     level[k] = max(0.0, level[k] - step[k] * ratio)
-            worth[leave] = 1.0 if enter <= i else 0.0
-            price[:] = 0.0
-            for k in range(kinds):
-                if worth[k] > 0.0:
-                    price += inverse[k]
-        total = 0.0
-        for k in range(kinds):
-            weight[k] = max(price[k], 0.0)
-            total += weight[k]
+                price += worth[k] * inverse[k]
+        weight = np.maximum(price, 0.0)
+        total = weight.sum()
         if not total > 0.0 or (1.0 / total - 1.0) * scale <= best * (1.0 + 1e-9):
             break
         weight /= total
         if i % 2 == 1:
             weight = 0.5 * (weight + found)
-        # Weights that sum to a hair more than one would prove a hair too much.
-        weight /= weight.sum() * (1.0 + 1e-15)
         value = _cheapest(cost, weight, load)
         if value > best:
             best = value
@@ -474,171 +505,182 @@ def _kelley(cost, weight, rounds):  # type: ignore[no-untyped-def]
 
 
 def _tightened(through: FloatArray, bound: Callable[[BoolArray], float]) -> float:
-    """The least T that is not refuted: some pair (class, kind) with ``through`` <= T is left for every class, and
-    ``bound`` of the pairs left is at most T.
+    """The least T (within one part in 10³) that the following does not refute.
 
-    A placement of cost T uses no pair whose own cost ``through[c, k]`` exceeds T, so it obeys any bound that holds
-    without these pairs (a destructive bound: Klein and Scholl, EJOR 1999; for loads alone, the pruned LP of Lenstra,
-    Shmoys and Tardos). The bound only changes where T passes an entry of ``through``: bisection over those.
+    A placement of cost T uses no pair (class, kind) that alone costs more than T, so it obeys any bound that holds
+    without these pairs: a destructive bound (R. Klein, A. Scholl, EJOR 1999). What is left only changes where T
+    passes an entry of ``through``; these are searched.
 
     Parameters
     ----------
-    through : (C, K) the least cost of any placement that puts class c on kind k.
-    bound : a lower bound for the placements that use only the given (C, K) pairs.
+    through : (C, K) a lower bound on the cost of every placement that puts class c on kind k.
+    bound : a lower bound on the cost of every placement that uses only the given (C, K) pairs.
     """
     start = max(float(through.min(axis=1).max()), bound(np.isfinite(through)))
     later = np.unique(through[np.isfinite(through) & (through > start)])
     edges = np.concatenate([[start], later, [math.inf]])
-    # For T in [edges[i], edges[i + 1]) the same pairs are left. Find the first such interval that is not refuted as a
-    # whole; mostly it is the first one, so that is tried before bisecting.
-    low, high, probe, proven = 0, len(later), 0, 0.0
-    while True:
+    # For T from edges[i] up to edges[i + 1] the same pairs are left. Below ``low`` all such intervals are refuted;
+    # ``high`` is not, or is the last.
+    low, high, probe, reach, proven = 0, len(later), 0, 1e-3, 0.0
+    while low < high and edges[high] > edges[low] * (1.0 + 1e-3):
         value = bound(through <= edges[probe])
         if value >= edges[probe + 1]:
             low = probe + 1
         else:
             high, proven = probe, value
-        if low >= high:
-            return max(float(edges[low]), proven)
         probe = (low + high) // 2
+        if high == len(later):
+            reach *= 4.0
+            probe = min(probe, max(low, int(np.searchsorted(edges, edges[low] * (1.0 + reach))) - 1))
+    return max(float(edges[low]), proven if low == high else 0.0)
 
 
-# -- pipeline ---------------------------------------------------------------------------------------------------------
+# -- pipeline -------------------------------------------------------------------------------------------------
 
 
 def _pipeline_bounds(problem: Problem, view: _View) -> list[Bound]:
     """Loads: what no division of the work gets below, and what a single class brings wherever it goes.
 
-    Compute alone is part of every kind of load. With ``comm="sum"`` the transfers join the weighted mean of the loads;
-    there, and for single classes, objective ``"fw+bw"`` is at least max_d (FW_d + BW_d), the objective ``"sum"``.
+    Compute is part of every load, so the dual of compute alone always holds, as do single classes with the
+    transfers that they cannot avoid. ``"fw+bw"``, max_d FW_d + max_d BW_d, is at least max_d (FW_d + BW_d).
     """
     model = problem.model
     assert isinstance(model, Pipeline)
     forced = _forced_transfers(problem, view)
     through = view.cost + forced if model.comm == "sum" else np.maximum(view.cost, forced)
-    load, weight = _load_dual(view.cost, view.count)
-    bounds = [Bound(float(through.min(axis=1).max()), "largest op"), Bound(load, "load dual")]
+    everything = np.isfinite(through)
+    flush = _Flush(problem, view) if model.objective == "fw+bw" else None
+    weight: FloatArray | None = None
 
-    def pruned(left: BoolArray) -> float:
+    def loads(left: BoolArray) -> float:
         nonlocal weight
-        value, weight = _load_dual(np.where(left, view.cost, math.inf), view.count, weight)
-        return value
+        value, weight = _load_dual(np.where(left, view.cost, math.inf), view.number, weight)
+        return value if flush is None else max(value, flush.bound(left))
 
-    best = _tightened(through, pruned)
+    bounds = [
+        Bound(float(through.min(axis=1).max()), "largest op"),
+        Bound(_load_dual(view.cost, view.number)[0], "load dual"),
+    ]
+    if flush is not None:
+        bounds.append(Bound(flush.bound(everything), "forward and backward"))
+    best = _tightened(through, loads)
     if model.comm == "sum":
-        # One more step of the same argument, with transfers: for T below the next entry no more pairs are left.
+        # The same argument once more, with transfers, for T from ``best`` up to the next entry of ``through``.
         left = through <= best
-        latency, rate = _send_and_receive(problem, view, weight)
+        loads(left)
+        assert weight is not None
         unary = np.where(left, np.where(left, view.cost, 0.0) * weight, math.inf)
-        cut = _transfer_dual(problem, view, unary, latency, rate)
-        following = through[np.isfinite(through) & ~left]
-        best = max(best, min(cut, float(following.min()) if len(following) else math.inf))
-    bounds.append(Bound(best, "pruned load dual"))
-    if model.objective == "fw+bw":
-        bounds += _flush_bounds(problem, view, weight)
-    return bounds
+        dual = _transfer_dual(problem, view, unary, *_weighted_links(problem, view, weight))
+        best = max(best, min(dual, float(np.where(left, math.inf, through).min())))
+    return [*bounds, Bound(best, "pruned load dual")]
 
 
 def _forced_transfers(problem: Problem, view: _View) -> FloatArray:
     """(C, K) seconds that class c on kind k sends to and receives from classes that may not be on k."""
     tensor, own, reader = _class_tensors(problem, view)
     forced = np.zeros_like(view.cost)
-    size = problem.size
-    for k, devices in enumerate(view.member):
+    for k, kind in enumerate(view.kinds):
         apart = np.isinf(view.cost[:, k])
         taken = apart[own]
-        receive = problem.recv_latency[devices].min() + size[tensor[taken]] * problem.recv_rate[devices].min()
+        receive = (
+            problem.recv_latency[kind].min() + problem.size[tensor[taken]] * problem.recv_rate[kind].min()
+        )
         forced[:, k] += np.bincount(reader[taken], receive, len(forced))
         given = np.unique(tensor[apart[reader]])
-        home = view.of[problem.graph.tensor_producer[given]]
-        sending = problem.send_latency[devices].min() + size[given] * problem.send_rate[devices].min()
-        forced[:, k] += np.bincount(home, sending, len(forced))
+        send = problem.send_latency[kind].min() + problem.size[given] * problem.send_rate[kind].min()
+        forced[:, k] += np.bincount(view.of[problem.graph.tensor_producer[given]], send, len(forced))
     return forced
 
 
-def _send_and_receive(problem: Problem, view: _View, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _weighted_links(problem: Problem, view: _View, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
     """(K, K) latency and rate of what a transfer from kind k to kind j adds to the weighted sum of all loads."""
 
     def least(table: FloatArray) -> FloatArray:
-        return weight * np.array([table[devices].min() for devices in view.member])
+        return weight * np.array([table[kind].min() for kind in view.kinds])
 
     latency = least(problem.send_latency)[:, None] + least(problem.recv_latency)[None, :]
     return latency, least(problem.send_rate)[:, None] + least(problem.recv_rate)[None, :]
 
 
-def _flush_bounds(problem: Problem, view: _View, weight: FloatArray) -> list[Bound]:
-    """max_d FW_d + max_d BW_d is at least the sum of a bound on each.
+class _Flush:
+    """max_d FW_d + max_d BW_d: forward and backward apart, with weights of their own."""
 
-    Two sets of weights, one for each side, may also be put into one minimum per class: it is at least the sum of the
-    two duals, as the min of a sum is at least the sum of the min.
-    """
-    backward = problem.graph.backward
-    sides = []
-    for side in (~backward, backward):
-        time = np.where(np.isinf(view.time), math.inf, view.time * side[:, None])
-        cost = _class_sums(view.of, time)
-        value, weights = _load_dual(cost, view.count, weight)
-        sides.append((cost, weights, max(value, float(cost.min(axis=1).max()))))
-    (forward, first, low), (back, second, high) = sides
-    with np.errstate(invalid="ignore"):
-        joint = np.fmin.reduce(first * forward + second * back, axis=1).sum()
-    return [Bound(low + high, "forward and backward"), Bound(float(joint), "joint load dual")]
+    def __init__(self, problem: Problem, view: _View) -> None:
+        self.number = view.number
+        self.cost = []
+        for side in (~problem.graph.backward, problem.graph.backward):
+            time = np.where(side[:, None] | np.isinf(view.time), view.time, 0.0)
+            self.cost.append(_class_sums(view.of, time))
+        self.weight: list[FloatArray | None] = [None, None]
+
+    def bound(self, left: BoolArray) -> float:
+        """The sum of a bound on each side, or both duals under one minimum per class, which is more than their sum.
+
+        Σ_c min_k (w_k FW_ck + u_k BW_ck) holds for any two sets of weights w and u, as each mean is at most its max.
+        """
+        apart, joint = 0.0, np.zeros_like(left, np.float64)
+        for i in range(2):
+            cost = np.where(left, self.cost[i], math.inf)
+            value, weight = _load_dual(cost, self.number, self.weight[i])
+            self.weight[i] = weight
+            apart += max(value, float(cost.min(axis=1).max()))
+            joint += np.where(left, weight * np.where(left, cost, 0.0), math.inf)
+        return max(apart, float(joint.min(axis=1).sum()))
 
 
-# -- concurrent and offload -------------------------------------------------------------------------------------------
+# -- concurrent and offload -----------------------------------------------------------------------------------
 
 
 def _schedule_bounds(problem: Problem, view: _View) -> list[Bound]:
     """Paths and loads, apart and together.
 
-    What holds for ``concurrent`` (an op starts when its inputs are there; one op at a time per device) holds for
-    ``offload`` too: read "v starts" as the moment at which its call has spent what the ancestors of v in that call
-    and their inputs take, and v then its own time. Two things differ: the devices of the pool run any number
-    of ops at once, and what a transfer costs is ``send`` of a call and ``recv`` of another.
+    What holds for ``concurrent`` (an op starts when its inputs are there, a device runs one op at a time) holds for
+    ``offload`` too. Let op v of a call start when the call has spent what v's ancestors in it, and their inputs,
+    take: then an op starts after its inputs have come, its results are out ``send`` or more after its end, and the
+    ops on one accelerator do not overlap. What differs is the pool, which runs any number of ops at once.
     """
-    of, kinds = view.of, view.member
-    pooled = np.array([isinstance(problem.model, Offload) and bool(problem.pool[kind[0]]) for kind in kinds])
-    busy = ~pooled
+    pool = np.array(
+        [isinstance(problem.model, Offload) and bool(problem.pool[kind[0]]) for kind in view.kinds]
+    )
+    busy = ~pool
     arcs = _op_arcs(problem)
-    head = _heads(problem, view, arcs, busy)
-    tail = _tails(problem, view, arcs, busy)
-    through = np.zeros_like(view.cost)
-    np.maximum.at(through, of, head + view.time + tail)
+    order = problem.graph.topological_order.copy()
+    head = _placed_path(view, order, arcs, view.latency, view.rate, busy)
+    tail = _placed_path(view, order[::-1].copy(), arcs.reversed(), view.latency.T, view.rate.T, busy)
+    through = _class_extremes(view, head + view.time + tail, np.maximum, 0.0)
     bounds = [
-        Bound(_critical_path(problem, view, arcs), "critical path"),
+        Bound(_critical_path(view, order, arcs), "critical path"),
         Bound(float(through.min(axis=1).max()), "placed critical path"),
     ]
-    if len(through) < problem.n:
-        # A class is run by one device, one op after another: after its earliest head, before its shortest tail.
-        before, behind = np.full_like(view.cost, math.inf), np.full_like(view.cost, math.inf)
-        np.minimum.at(before, of, head)
-        np.minimum.at(behind, of, tail)
-        through = np.maximum(through, np.where(pooled, 0.0, before + view.cost + behind))
+    if len(view.cost) < problem.n:
+        # One device runs the class, op after op: after the earliest of their heads, before the shortest tail.
+        before = _class_extremes(view, head, np.minimum, math.inf)
+        behind = _class_extremes(view, tail, np.minimum, math.inf)
+        through = np.maximum(through, np.where(pool, 0.0, before + view.cost + behind))
         bounds.append(Bound(float(through.min(axis=1).max()), "largest class"))
     if not busy.any():
         return bounds
-    count, weight, inside = view.count[busy], None, None
+    number = view.number[busy]
+    weights: list[FloatArray | None] = [None, None]
 
     def loads(left: BoolArray) -> float:
-        """The load dual of what the pool cannot run."""
-        nonlocal weight
-        bound = ~left[:, pooled].any(axis=1)
-        cost = np.where(left[bound][:, busy], view.cost[bound][:, busy], math.inf)
-        value, weight = _load_dual(cost, count, weight)
+        """The load dual of what the pool does not take."""
+        rows = ~left[:, pool].any(axis=1)
+        cost = np.where(left, view.cost, math.inf)[rows][:, busy]
+        value, weights[0] = _load_dual(cost, number, weights[0])
         return value
 
     def windows(left: BoolArray) -> float:
-        nonlocal inside
         value = loads(left)
-        left = left[of]
-        bound = ~left[:, pooled].any(axis=1)
-        left = left[bound]
-        window, inside = _windows(
-            np.where(left[:, busy], view.time[bound][:, busy], math.inf),
-            np.where(left, head[bound], math.inf).min(axis=1),
-            np.where(left, tail[bound], math.inf).min(axis=1),
-            count,
-            weight if inside is None else inside,
+        assert weights[0] is not None
+        rows = ~left[:, pool].any(axis=1)[view.of]
+        left = left[view.of[rows]]
+        window, weights[1] = _windows(
+            np.where(left, view.time[rows], math.inf)[:, busy],
+            np.where(left, head[rows], math.inf).min(axis=1),
+            np.where(left, tail[rows], math.inf).min(axis=1),
+            number,
+            weights[0] if weights[1] is None else weights[1],
         )
         return max(value, window)
 
@@ -649,67 +691,66 @@ def _schedule_bounds(problem: Problem, view: _View) -> list[Bound]:
     return bounds
 
 
+def _class_extremes(view: _View, values: FloatArray, extreme: np.ufunc, start: float) -> FloatArray:
+    """(C, K) the least or largest of the (n, K) values of each class."""
+    if len(view.cost) == len(values):
+        out = np.empty_like(values)
+        out[view.of] = values
+        return out
+    out = np.full_like(view.cost, start)
+    extreme.at(out, view.of, values)
+    return out
+
+
 def _op_arcs(problem: Problem) -> _Arcs:
-    """Tensors of one op for another leave together and take the same way, one after the other: their times add up."""
+    """Tensors of one op for another leave together and queue on the same way: their times add up."""
     graph = problem.graph
     tensor = graph.edge_tensor
-    ones = np.ones(len(tensor))
-    return _Arcs.merge(
-        problem.n, graph.tensor_producer[tensor], graph.consumer_op, ones, problem.size[tensor]
-    )
+    tail, ones = graph.tensor_producer[tensor], np.ones(len(tensor))
+    return _Arcs.merge(problem.n, tail, graph.consumer_op, ones, problem.size[tensor])
 
 
-def _critical_path(problem: Problem, view: _View, arcs: _Arcs) -> float:
+def _critical_path(view: _View, order: IntArray, arcs: _Arcs) -> float:
     """The longest path with every op at its smallest time and no transfers."""
     time = view.time.min(axis=1, keepdims=True)
-    none, busy = np.zeros((1, 1)), np.ones(1, np.bool_)
-    order = problem.graph.topological_order.copy()
-    head = _longest(order, *arcs.into(problem.n), time, none, none, busy, view.of, True, 0)
+    none = np.zeros((1, 1))
+    head = _starts(order, *arcs.into(len(time)), time, none, none, np.ones(1, np.bool_), view.of, True, 0)
     return float((head + time).max())
 
 
-CONE = 8
-"""How many ancestors of an op are looked at for queueing; more hardly help."""
-
-
-def _heads(problem: Problem, view: _View, arcs: _Arcs, busy: BoolArray) -> FloatArray:
-    """(n, K) seconds before which op v cannot start on a device of kind k; see :func:`_longest`."""
-    order = problem.graph.topological_order.copy()
-    return _placed_path(order, arcs, view, view.latency, view.rate, busy)
-
-
-def _tails(problem: Problem, view: _View, arcs: _Arcs, busy: BoolArray) -> FloatArray:
-    """(n, K) seconds that pass after op v ends on a device of kind k: the heads of the graph run backwards."""
-    order = problem.graph.topological_order[::-1].copy()
-    return _placed_path(order, arcs.reversed(), view, view.latency.T.copy(), view.rate.T.copy(), busy)
-
-
 def _placed_path(
-    order: IntArray, arcs: _Arcs, view: _View, latency: FloatArray, rate: FloatArray, busy: BoolArray
+    view: _View, order: IntArray, arcs: _Arcs, latency: FloatArray, rate: FloatArray, busy: BoolArray
 ) -> FloatArray:
+    """(n, K) seconds before which op v cannot start on kind k (on the graph run backwards: that are left at its end).
+
+    How much is looked at depends on the size: queueing only where it is cheap, and from some 10⁸ combinations of
+    arcs and kinds on every transfer counts as the fastest one.
+    """
     n, kinds = view.time.shape
-    between = ~np.eye(kinds, dtype=bool)
-    cone = CONE if len(arcs.tail) * kinds * (kinds + 1) ** 2 <= 3e6 else 0
-    flat = bool(np.ptp(latency[between]) == 0 and np.ptp(rate[between]) == 0) if kinds > 1 else True
+    between = np.isfinite(latency)
+    flat = not between.any() or bool(np.ptp(latency[between]) == 0 and np.ptp(rate[between]) == 0)
     if not flat and len(arcs.tail) * kinds**2 > 1e8:
-        # Too many pairs of kinds: every transfer is as fast as the fastest.
         flat = True
-        latency = np.where(between, latency[between].min(), latency)
-        rate = np.where(between, rate[between].min(), rate)
-    found: FloatArray = _longest(order, *arcs.into(n), view.time, latency, rate, busy, view.of, flat, cone)
-    return found
+        latency = np.where(between, latency[between].min(), math.inf)
+        rate = np.where(between, rate[between].min(), 0.0)
+    degree = len(arcs.tail) / n + 1.0
+    work = degree * kinds * (kinds + 1.0) ** (1 if flat else 2)
+    cone = min(CONE, int(min(5e3, 3e7 / n) / work))
+    link = np.ascontiguousarray(latency), np.ascontiguousarray(rate)
+    start: FloatArray = _starts(order, *arcs.into(n), view.time, *link, busy, view.of, flat, cone)
+    return start
 
 
 @njit(cache=True, nogil=True)
-def _longest(order, ptr, op, number, size, time, latency, rate, busy, class_of, flat, cone):  # type: ignore[no-untyped-def]
+def _starts(order, ptr, op, number, size, time, latency, rate, busy, class_of, flat, cone):  # type: ignore[no-untyped-def]
     """(n, K) lower bounds on the start of every op on every kind: a longest path over pairs (op, kind).
 
-    Op v on kind k waits for each of its predecessors u, wherever u is best placed for that: on the same device, or
-    elsewhere and then for the transfer. Choosing the place of u anew for every reader is the relaxation. Where
-    ``cone`` > 0, :func:`_queue` then uses that the ancestors which are too late elsewhere share the device of v.
+    Op v on kind k waits for each of its predecessors u, wherever u is placed best for that: on the same device, or
+    elsewhere and then for the transfer. Choosing a place of u for each reader anew is the relaxation. With ``cone``
+    > 0, :func:`_queue` then uses that ancestors which would come too late from elsewhere share the device of v.
 
-    Runs over the ops in ``order``; the arcs into v are ``ptr[v]:ptr[v + 1]`` and come from ``op``. ``flat``: all
-    links between kinds are alike.
+    The ops come in ``order``; the arcs into v are ``ptr[v]:ptr[v + 1]``, from ``op``. ``flat`` says that all links
+    are alike; ``busy`` which kinds run one op at a time.
     """
     n, kinds = time.shape
     start = np.full((n, kinds), math.inf)
@@ -728,15 +769,13 @@ def _longest(order, ptr, op, number, size, time, latency, rate, busy, class_of, 
             for i in range(ptr[v], ptr[v + 1]):
                 u = op[i]
                 best = end[u, k]
-                if class_of[u] == class_of[v]:
-                    pass
-                elif flat:
-                    if kinds > 1:
+                if class_of[u] != class_of[v]:
+                    if not flat:
+                        for j in range(kinds):
+                            if j != k:
+                                best = min(best, end[u, j] + number[i] * latency[j, k] + size[i] * rate[j, k])
+                    elif kinds > 1:
                         best = min(best, first[u] + number[i] * latency[0, 1] + size[i] * rate[0, 1])
-                else:
-                    for j in range(kinds):
-                        if j != k:
-                            best = min(best, end[u, j] + number[i] * latency[j, k] + size[i] * rate[j, k])
                 begin = max(begin, best)
             start[v, k] = begin
         if cone > 0 and ptr[v + 1] > ptr[v]:
@@ -744,23 +783,36 @@ def _longest(order, ptr, op, number, size, time, latency, rate, busy, class_of, 
             for k in range(kinds):
                 if busy[k] and time[v, k] < math.inf:
                     _delays(
-                        k, made, member, slot, ptr, op, number, size, time, latency, rate, class_of, after
+                        k,
+                        member[:made],
+                        slot,
+                        ptr,
+                        op,
+                        number,
+                        size,
+                        time,
+                        latency,
+                        rate,
+                        class_of,
+                        flat,
+                        after,
                     )
-                    start[v, k] = _queue(v, k, made, member, start, end, time, class_of, latency[k, k], after)
+                    start[v, k] = _queue(
+                        v, k, member[:made], start, end, time, class_of, latency[k, k], after
+                    )
             for i in range(made):
                 slot[member[i]] = -1
-        first[v] = math.inf
         for k in range(kinds):
             end[v, k] = start[v, k] + time[v, k]
-            first[v] = min(first[v], end[v, k])
+        first[v] = end[v].min()
     return start
 
 
 @njit(cache=True, nogil=True)
 def _latest_ancestors(v, ptr, op, first, cone, member, slot, seen, front):  # type: ignore[no-untyped-def]
-    """Fill ``member`` with v and up to ``cone`` ancestors, those that can end late first; their number.
+    """Fill ``member`` with v and up to ``cone`` ancestors, those that can end late first; how many there are.
 
-    ``slot`` is the inverse of ``member``; ``first[u]`` is when u can end at best, ``seen`` and ``front`` are scratch.
+    ``slot`` becomes the inverse of ``member``; ``first[u]`` is the earliest end of u; the rest is scratch.
     """
     member[0] = v
     slot[v] = 0
@@ -786,30 +838,40 @@ def _latest_ancestors(v, ptr, op, first, cone, member, slot, seen, front):  # ty
 
 
 @njit(cache=True, nogil=True)
-def _delays(k, made, member, slot, ptr, op, number, size, time, latency, rate, class_of, after):  # type: ignore[no-untyped-def]
-    """``after[x, a]``: least time from the end of ancestor x at place a to the start of v, on a device of kind k.
+def _delays(k, member, slot, ptr, op, number, size, time, latency, rate, class_of, flat, after):  # type: ignore[no-untyped-def]
+    """``after[x, a]``: the least time from the end of ancestor x at place a to the start of v, which is on kind k.
 
-    Place a < K is a device of kind a other than the device of v, place K is that device itself. Only paths within
-    the cone are looked at, and of these only arcs that lead to an earlier slot.
+    Place K is the very device of v, place a < K a device of kind a other than that. This is the longest path of
+    :func:`_starts` again, backwards from v over the arcs between members.
     """
     kinds = time.shape[1]
     onward = np.empty(kinds + 1)
-    after[:made] = 0.0
-    for c in range(made):
+    after[: len(member)] = 0.0
+    for c in range(len(member)):
         w = member[c]
-        for b in range(kinds + 1):
-            onward[b] = math.inf if c == 0 else time[w, b if b < kinds else k] + after[c, b]
         if c == 0:
+            onward[:] = math.inf
             onward[kinds] = 0.0
-        elif latency[k, k] == math.inf:
-            onward[k] = math.inf
+        else:
+            for b in range(kinds):
+                onward[b] = time[w, b] + after[c, b]
+            onward[kinds] = time[w, k] + after[c, kinds]
+            if latency[k, k] == math.inf:
+                onward[k] = math.inf
+        least = onward.min()
         for i in range(ptr[w], ptr[w + 1]):
             x = slot[op[i]]
             if x <= c:
                 continue
+            apart = class_of[op[i]] != class_of[w]
+            if flat and apart:
+                other = 1 if kinds > 1 else 0
+                least = onward.min() + number[i] * latency[0, other] + size[i] * rate[0, other]
             for a in range(kinds + 1):
                 best = onward[a]
-                if class_of[op[i]] != class_of[w]:
+                if flat and apart:
+                    best = min(best, least)
+                elif apart:
                     source = a if a < kinds else k
                     for b in range(kinds + 1):
                         if b != a and onward[b] < best:
@@ -820,21 +882,22 @@ def _delays(k, made, member, slot, ptr, op, number, size, time, latency, rate, c
 
 
 @njit(cache=True, nogil=True)
-def _queue(v, k, made, member, start, end, time, class_of, inside, after):  # type: ignore[no-untyped-def]
-    """The least start of v on a device of kind k for which the ancestors that must share the device fit before it.
+def _queue(v, k, member, start, end, time, class_of, inside, after):  # type: ignore[no-untyped-def]
+    """The least start of v on kind k at which the ancestors that must share its device fit in before it.
 
-    If v starts at X, every ancestor whose results would arrive later than X from elsewhere is on the device of v, and
-    these run one after another: X is at least their earliest start plus their total time, for any subset of them.
-    As X falls more of them must be there. The argument of Papadimitriou and Yannakakis, "Towards an
-    architecture-independent analysis of parallel algorithms" (SIAM J. Comput. 1990), for unlike devices and links.
+    If v starts at X, every ancestor whose results would come later than X from elsewhere (``away``) is on the device
+    of v, where these run one after another: X is at least the earliest start of any of them plus their total time.
+    As X falls, more of them must be there. This is the argument of C. Papadimitriou and M. Yannakakis, "Towards an
+    architecture-independent analysis of parallel algorithms", SIAM J. Comput. 1990, for unlike devices and links.
+    ``inside`` is infinite where the kind has no second device.
     """
     kinds = time.shape[1]
-    here = np.empty(made)
-    away = np.empty(made)
-    rank = np.empty(made, np.int64)
-    line = np.empty(made, np.int64)
-    least, late = start[v, k], 0
-    for x in range(1, made):
+    here = np.empty(len(member))
+    away = np.empty(len(member))
+    rank = np.empty(len(member), np.int64)
+    line = np.empty(len(member), np.int64)
+    least = start[v, k]
+    for x in range(1, len(member)):
         u = member[x]
         here[x] = end[u, k] + after[x, kinds]
         away[x] = math.inf
@@ -843,19 +906,16 @@ def _queue(v, k, made, member, start, end, time, class_of, inside, after):  # ty
                 if a != k or inside < math.inf:
                     away[x] = min(away[x], end[u, a] + after[x, a])
         least = max(least, min(here[x], away[x]))
-        y = late
+        y = x - 1
         while y > 0 and away[rank[y - 1]] < away[x]:
             rank[y] = rank[y - 1]
             y -= 1
         rank[y] = x
-        late += 1
-    best = away[rank[0]]
-    begin = least
-    for i in range(late):
+    best, begin = away[rank[0]], least
+    for i in range(len(member) - 1):
+        # The first i + 1 by falling ``away`` are on the device of v; ``line`` has them by their earliest start.
         u = member[rank[i]]
         begin = max(begin, here[rank[i]])
-        if begin == math.inf:
-            break
         y = i
         while y > 0 and start[line[y - 1], k] > start[u, k]:
             line[y] = line[y - 1]
@@ -865,46 +925,46 @@ def _queue(v, k, made, member, start, end, time, class_of, inside, after):  # ty
         for y in range(i, -1, -1):
             total += time[line[y], k]
             begin = max(begin, start[line[y], k] + total)
-        following = away[rank[i + 1]] if i + 1 < late else 0.0
+        following = away[rank[i + 1]] if i + 2 < len(member) else 0.0
         best = min(best, max(begin, following))
         if begin >= following:
             break
     return max(least, best)
 
 
-# -- windows ----------------------------------------------------------------------------------------------------------
+# -- windows --------------------------------------------------------------------------------------------------
 
 
 def _windows(
-    time: FloatArray, head: FloatArray, tail: FloatArray, count: FloatArray, weight: FloatArray
+    time: FloatArray, head: FloatArray, tail: FloatArray, number: FloatArray, weight: FloatArray
 ) -> tuple[float, FloatArray]:
-    """max over a, b of a + b + the load dual of the ops with head >= a and tail >= b; and the weights that gave it.
+    """max over a, b of a + b + the load dual of the ops with head >= a and tail >= b; and the weights for it.
 
-    These ops are run after a and leave b to be done, so that some device spends at least their load dual between.
-    For given weights the best window is found exactly, then the best weights for it, and once more.
+    These ops start after a and leave b to be done after each of them, and some device is busy with them for at
+    least their load dual in between. For given weights the best window is found exactly; then the best weights for
+    that window, and so on.
     """
-    best = 0.0
-    if not len(time):
-        return best, weight
-    for _ in range(2):
-        with np.errstate(invalid="ignore"):
-            amount = np.fmin.reduce(weight * time, axis=1)
+    best, found = 0.0, weight
+    for _ in range(3 if len(time) else 0):
+        amount = np.where(np.isfinite(time), np.where(np.isfinite(time), time, 0.0) * weight, math.inf).min(
+            axis=1
+        )
         value, a, b = _best_window(head, tail, amount, np.argsort(-head), np.argsort(tail))
         inside = (head >= a) & (tail >= b)
-        dual, weight = _load_dual(time[inside], count, weight)
+        dual, weight = _load_dual(time[inside], number, weight)
         value = max(value, a + b + dual)
-        if value <= best:
+        if value <= best * (1.0 + 1e-4):
             break
-        best = value
-    return best, weight
+        best, found = value, weight
+    return best, found
 
 
 @njit(cache=True, nogil=True)
 def _best_window(head, tail, amount, by_head, by_tail):  # type: ignore[no-untyped-def]
     """max over a, b of a + b + Σ amount of the ops with head >= a and tail >= b: (value, a, b).
 
-    Ops enter a tree over the tails as a falls. A node keeps the sum of its leaves and the best b + Σ of the leaves
-    from b on, so that a entry costs O(log n).
+    Ops enter a tree over the tails as a falls. A node has the sum of its leaves and the best b + Σ from b on of its
+    leaves, so that an entry takes O(log n).
     """
     n = len(head)
     width = 1

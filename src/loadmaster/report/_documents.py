@@ -87,8 +87,11 @@ def _devices(problem: Problem) -> list[dict[str, str]]:
 
 
 def _transfers(problem: Problem, placement: Placement, evaluation: Evaluation) -> list[dict[str, Any]]:
-    """One entry per tensor and destination device. ``pipeline`` and ``offload`` have no transfers in time of their own: there
-    ``seconds`` is what the receiving device pays, and the sender pays once per tensor."""
+    """One entry per tensor and destination device.
+
+    ``pipeline`` and ``offload`` book communication on the devices, not in time: there ``seconds`` is what the
+    receiving device pays; the sender pays too, once per tensor.
+    """
     graph, names = problem.graph, problem.cluster.names
 
     def entry(
@@ -135,7 +138,7 @@ def _schedule(problem: Problem, placement: Placement, evaluation: Evaluation) ->
 
 
 def failure_document(problem: Problem, method: str, error: InfeasibleError, *, seed: int) -> dict[str, Any]:
-    """What ``compare`` prints for a method that finds no feasible placement: a ``place`` object without a placement."""
+    """What ``compare`` prints for a method that finds nothing: a ``place`` object without a placement."""
     return {
         "cost": None,
         "bound": None,

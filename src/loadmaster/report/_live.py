@@ -31,10 +31,10 @@ class State(Protocol):
 
 
 class LiveProgress:
-    """Shows the latest state on standard error once a search takes longer than two seconds, if that is a terminal.
+    """Shows the latest state on standard error, if that is a terminal and the search takes over two seconds.
 
-    A timer brings up the display, and rich redraws it from a thread of its own, so that it also lives while the first
-    call compiles kernels and no state arrives.
+    A timer brings up the display, and rich redraws it from a thread of its own, so that it also lives while
+    the first call compiles kernels and no state arrives.
     """
 
     def __init__(self, *, patience: float = PATIENCE) -> None:
@@ -82,7 +82,7 @@ class LiveProgress:
 
 
 def describe(state: State | None) -> str:
-    """One line about where a search stands; without an evaluation yet, numba is most likely still compiling."""
+    """One line about where a search stands; before the first evaluation, numba is still compiling."""
     if state is None or state.evaluations == 0:
         return "compiling kernels (first run only) …"
     line = f"{state.method}  {seconds_text(round(state.seconds, 1))}  {state.evaluations:,} evaluations"

@@ -81,13 +81,14 @@ def _device_table(evaluation: Mapping[str, Any]) -> Table:
 
 def solution_tables(document: Mapping[str, Any], evaluation: Mapping[str, Any]) -> RenderableType:
     """What ``place`` prints."""
+    effort = f"{document['evaluations']:,} evaluations in {seconds_text(document['seconds'])}"
     found = "" if document["found_by"] == document["method"] else f", found by {document['found_by']}"
     facts = {
         "cost": seconds_text(document["cost"]),
         "bound": _bound(document),
         "model": _model(document),
         "method": f"{document['method']}{found}, seed {document['seed']}",
-        "search": f"{document['evaluations']:,} evaluations in {seconds_text(document['seconds'])} ({document['stopped']})",
+        "search": f"{effort} ({document['stopped']})",
     }
     return Group(_facts(facts), _device_table(evaluation))
 
@@ -153,13 +154,16 @@ def problem_tables(document: Mapping[str, Any]) -> RenderableType:
     facts = {
         "graph": document["name"] or "unnamed",
         "ops": f"{document['ops']:,} ({document['levels']:,} levels, up to {document['width']:,} wide)",
-        "tensors": f"{document['tensors']:,} ({bytes_text(document['tensor_bytes'])}), {document['edges']:,} edges",
-        "types": shown + more if shown else "none",
+        "tensors": f"{document['tensors']:,} ({bytes_text(document['tensor_bytes'])})",
+        "edges": f"{document['edges']:,}",
         "memory": bytes_text(document["memory"]),
-        "flops": f"{document['flops']:.4g}",
         "model": _model(document),
         "costs": document["costs_from"],
     }
+    if set(document["op_types"]) - {"unknown"}:
+        facts["types"] = shown + more
+    if document["flops"]:
+        facts["flops"] = f"{document['flops']:.4g}"
     for key, label in (
         ("backward_ops", "backward"),
         ("colocated_ops", "colocated"),

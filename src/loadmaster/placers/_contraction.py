@@ -1,0 +1,340 @@
+"""A pipeline problem as programs over chains of stages see it: atoms, kinds of devices, and nets.
+
+*Atoms* are what stays together whatever the chain: colocation classes, united where the class graph of ``contiguity="chain"``
+has a cycle, and idle ops united with their only neighbour. They are numbered in a topological order.
+
+*Kinds* are sets of devices that nothing tells apart. A program that builds a chain only counts how many devices of each kind it
+has used; such a vector of counts is a *state*, numbered by mixed radix.
+
+*Nets* are tensors: a producer and its readers, as atoms. Tensors with the same ends are one net; what is read in its own atom
+only is none.
+
+Preprocessing follows J. Tarnawski et al., "Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020, whose
+published program fixes what the number of ideals refers to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.graph._order import csr_from_pairs, topological_order
+from loadmaster.placers._feasible import Atoms, atoms_of
+from loadmaster.problem import Pipeline, Problem
+
+__all__ = ["MOST_STATES", "Contracted", "Tables", "contract", "too_many_states"]
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+MOST_STATES = 4096
+"""Vectors of device counts that a program over chains may tell apart."""
+FITS = 1.0 + 1e-12
+"""Bytes are added up in another order than the evaluator does: an exact fit must not fail by rounding."""
+
+
+class Tables(NamedTuple):
+    """The contracted problem for kernels: N atoms, E nets, K kinds, L loads per device, C channels.
+
+    A device has one load, or two under the objective ``fw+bw``: load 0, which is minimised, is the backward and load 1, which is
+    limited, the forward one. A channel is a set of kinds with the same costs of sending and receiving.
+    """
+
+    time: FloatArray
+    """(N, K * L) seconds of an atom; infinite where it may not go."""
+    memory: FloatArray
+    """(N,) bytes."""
+    capacity: FloatArray
+    """(K,) bytes, a little widened."""
+    crowded: bool
+    """Some capacity may be exceeded."""
+    channel: IntArray
+    """(K,) channel of a kind, -1 where communication is free."""
+    net_ptr: IntArray
+    net: IntArray
+    """Atom -> the nets that it is a pin of."""
+    is_home: BoolArray
+    """Beside ``net``: whether the atom is the net's producer."""
+    home: IntArray
+    """(E,) atom that produces the net."""
+    pins: IntArray
+    """(E,) number of atoms of the net, the producer counted."""
+    pin_ptr: IntArray
+    pin: IntArray
+    """Net -> its atoms, ascending."""
+    load: IntArray
+    """(E,) the load that the net is booked on."""
+    send: FloatArray
+    recv: FloatArray
+    """(E, C) seconds."""
+    overlap: bool
+    loads: int
+    following: IntArray
+    """(states, K) the state with one more device of a kind in use, -1 where there is none left."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contracted:
+    """See the module."""
+
+    problem: Problem
+    atom_of: IntArray
+    """(n,) atom of each op."""
+    atoms: int
+    predecessor_ptr: IntArray
+    predecessor: IntArray
+    successor_ptr: IntArray
+    successor: IntArray
+    kinds: tuple[IntArray, ...]
+    """Devices of each kind."""
+    count: IntArray
+    """(K,) how many of them a chain can use: no more than there are atoms."""
+    states: int
+    tables: Tables
+
+    def used(self) -> IntArray:
+        """(states, K) devices in use."""
+        return np.stack(np.unravel_index(np.arange(self.states), self.count + 1), axis=1).astype(np.int32)
+
+    def devices_of(self, stages: list[tuple[IntArray, int]]) -> IntArray:
+        """(n,) devices of a chain given as (atoms, kind) per stage."""
+        at = np.full(self.atoms, -1, np.int32)
+        taken = [0] * len(self.kinds)
+        for members, kind in stages:
+            at[members] = self.kinds[kind][taken[kind]]
+            taken[kind] += 1
+        return at[self.atom_of]
+
+
+def contract(problem: Problem) -> Contracted:
+    """Contract a pipeline problem; kept on the problem.
+
+    Complexity: near linear in ops, edges and devices.
+    """
+    known = problem.__dict__.get("_contracted")
+    if known is None:
+        known = problem.__dict__["_contracted"] = _contract(problem)
+    return known  # type: ignore[no-any-return]
+
+
+def too_many_states(problem: Problem) -> str | None:
+    """Why a program over chains cannot count the devices of this problem, or None."""
+    kinds = _kinds(problem, atoms_of(_as_chain(problem)))
+    states = math.prod(min(len(kind), problem.n) + 1 for kind in kinds)
+    if states <= MOST_STATES:
+        return None
+    return (
+        f"its {sum(map(len, kinds))} usable devices are of {len(kinds)} different kinds, which makes {states} ways to have "
+        f"used some of them, and at most {MOST_STATES} can be told apart: make devices equal, or forbid some"
+    )
+
+
+def _as_chain(problem: Problem) -> Problem:
+    model = problem.model
+    assert isinstance(model, Pipeline)
+    if model.contiguity == "chain":
+        return problem
+    known = problem.__dict__.get("_as_chain")
+    if known is None:
+        known = problem.__dict__["_as_chain"] = problem.with_model(replace(model, contiguity="chain"))
+    return known  # type: ignore[no-any-return]
+
+
+def _contract(problem: Problem) -> Contracted:
+    found = atoms_of(_as_chain(problem))
+    tail = np.repeat(np.arange(found.count, dtype=np.int32), np.diff(found.successor_ptr))
+    head = found.successor
+    label = _without_idle(problem, found, tail, head)
+    tail, head = label[tail], label[head]
+    atoms = int(label.max()) + 1 if found.count else 0
+    arcs = np.unique(np.stack([tail, head])[:, tail != head], axis=1)
+    order = topological_order(atoms, arcs[0], arcs[1])
+    place = np.empty(atoms, np.int32)
+    place[order] = np.arange(atoms, dtype=np.int32)
+    label = place[label]
+    arcs = place[arcs]
+    atom_of = label[found.of_op] if problem.n else np.zeros(0, np.int32)
+    allowed = np.ones((atoms, problem.devices), np.bool_)
+    np.logical_and.at(allowed, label, found.allowed)
+    kinds = _kinds(problem, found)
+    count = np.array([min(len(kind), atoms) for kind in kinds], np.int32)
+    predecessor_ptr, predecessor = csr_from_pairs(arcs[1], arcs[0], atoms)
+    successor_ptr, successor = csr_from_pairs(arcs[0], arcs[1], atoms)
+    return Contracted(
+        problem=problem,
+        atom_of=atom_of,
+        atoms=atoms,
+        predecessor_ptr=predecessor_ptr,
+        predecessor=predecessor,
+        successor_ptr=successor_ptr,
+        successor=successor,
+        kinds=kinds,
+        count=count,
+        states=math.prod((count + 1).tolist()),
+        tables=_tables(problem, atom_of, atoms, allowed, kinds, count),
+    )
+
+
+def _without_idle(problem: Problem, found: Atoms, tail: IntArray, head: IntArray) -> IntArray:
+    """(atoms,) new label of each atom: an idle atom joins its only neighbour, again and again, where that loses nothing.
+
+    Idle: no time anywhere, no neighbour in the backward pass, one neighbour in the class graph and none but that in the data.
+    Next to it, it communicates no more than elsewhere, and no cycle can arise. Its neighbour must not be tied down by it, so
+    that it must be allowed wherever the neighbour is and take no memory that could be missing there.
+    """
+    label = np.arange(found.count, dtype=np.int32)
+    rest = np.where(found.allowed, found.time, 0.0).sum(axis=1) == 0.0
+    graph, of = problem.graph, found.of_op
+    a, b = graph.arcs
+    mixed = graph.backward[a] != graph.backward[b]
+    rest[of[a[mixed & ~graph.backward[a]]]] = False
+    rest[of[b[mixed & ~graph.backward[b]]]] = False
+    if not rest.any():
+        return label
+    roomy = found.memory.sum() <= problem.capacity
+    neighbours: list[set[int]] = [set() for _ in range(found.count)]
+    for u, v in zip(tail.tolist(), head.tolist(), strict=True):
+        neighbours[u].add(v)
+        neighbours[v].add(u)
+    partners: list[set[int]] = [set() for _ in range(found.count)]
+    across = of[a] != of[b]
+    for u, v in zip(of[a[across]].tolist(), of[b[across]].tolist(), strict=True):
+        partners[u].add(v)
+        partners[v].add(u)
+    waiting = np.flatnonzero(rest)[::-1].tolist()
+    while waiting:
+        v = waiting.pop()
+        if len(neighbours[v]) != 1:
+            continue
+        (u,) = neighbours[v]
+        there = found.allowed[u]
+        free = found.memory[v] == 0.0 or bool(roomy[there].all())
+        if not (partners[v] <= {u} and free and found.allowed[v][there].all()):
+            continue
+        label[v] = u
+        neighbours[u].discard(v)
+        partners[u].discard(v)
+        neighbours[v] = set()
+        if rest[u]:
+            waiting.append(u)
+    while (label != label[label]).any():
+        label = label[label]
+    return np.unique(label, return_inverse=True)[1].astype(np.int32)
+
+
+def _kinds(problem: Problem, found: Atoms) -> tuple[IntArray, ...]:
+    """Devices that are equal in all that matters, by first device; those that nothing may use are left out."""
+    kinds: dict[tuple[bytes, ...], list[int]] = {}
+    rates = np.stack([problem.send_latency, problem.send_rate, problem.recv_latency, problem.recv_rate])
+    roomy = found.memory.sum() <= problem.capacity
+    usable = problem.class_allowed.any(axis=0) if problem.n else np.ones(problem.devices, np.bool_)
+    for d in np.flatnonzero(usable).tolist():
+        allowed = problem.class_allowed[:, d]
+        time = np.where(problem.allowed[:, d], problem.time[:, d], np.inf)
+        capacity = np.inf if roomy[d] else problem.capacity[d]
+        key = (allowed.tobytes(), time.tobytes(), rates[:, d].tobytes(), np.float64(capacity).tobytes())
+        kinds.setdefault(key, []).append(d)
+    return tuple(np.array(kind, np.int32) for kind in kinds.values())
+
+
+def _tables(
+    problem: Problem, atom_of: IntArray, atoms: int, allowed: BoolArray, kinds: tuple[IntArray, ...], count: IntArray
+) -> Tables:
+    model, graph = problem.model, problem.graph
+    assert isinstance(model, Pipeline)
+    loads = 2 if model.objective == "fw+bw" and graph.backward.any() else 1
+    first = np.array([kind[0] for kind in kinds], np.int32)
+    booked = np.where(graph.backward, 0, loads - 1)
+    time = np.zeros((atoms, len(kinds), loads))
+    for k, d in enumerate(first.tolist()):
+        for side in range(loads):
+            mine = booked == side
+            time[:, k, side] = np.bincount(atom_of[mine], np.where(np.isfinite(problem.time[mine, d]), problem.time[mine, d], 0.0), atoms)
+    time[~allowed[:, first]] = np.inf
+    memory = np.bincount(atom_of, problem.memory, atoms) if atoms else np.zeros(0)
+    channel, rates = _channels(problem, first)
+    producer, readers, send, recv = _nets(problem, atom_of, booked, rates)
+    home, booked_on = producer[:, 0], producer[:, 1]
+    pins = [np.sort(np.append(read, p)) for p, read in zip(home, readers, strict=True)]
+    sizes = np.array([len(pin) for pin in pins], np.int32)
+    pin = np.concatenate(pins).astype(np.int32) if pins else np.zeros(0, np.int32)
+    of_net = np.repeat(np.arange(len(pins), dtype=np.int32), sizes)
+    net_ptr, net = csr_from_pairs(pin, of_net, atoms)
+    owner = np.repeat(np.arange(atoms, dtype=np.int32), np.diff(net_ptr))
+    states = np.arange(math.prod((count + 1).tolist()))
+    used = np.stack(np.unravel_index(states, count + 1), axis=1)
+    step = np.concatenate([np.cumprod((count + 1)[::-1])[::-1][1:], [1]])
+    return Tables(
+        time=np.ascontiguousarray(time.reshape(atoms, len(kinds) * loads)),
+        memory=memory,
+        capacity=problem.capacity[first] * FITS,
+        crowded=bool((memory.sum() > problem.capacity[first]).any()),
+        channel=channel,
+        net_ptr=net_ptr,
+        net=net,
+        is_home=home[net] == owner,
+        home=np.ascontiguousarray(home, np.int32),
+        pins=sizes,
+        pin_ptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
+        pin=pin,
+        load=np.ascontiguousarray(booked_on, np.int32),
+        send=send,
+        recv=recv,
+        overlap=model.comm == "overlap",
+        loads=loads,
+        following=np.where(used < count, states[:, None] + step, -1).astype(np.int32),
+    )
+
+
+def _channels(problem: Problem, first: IntArray) -> tuple[IntArray, FloatArray]:
+    """(K,) channel of each kind, and (C, 4) send latency, send rate, receive latency, receive rate of each channel."""
+    rates = np.stack([problem.send_latency, problem.send_rate, problem.recv_latency, problem.recv_rate], axis=1)[first]
+    channels: dict[bytes, int] = {}
+    channel = np.full(len(first), -1, np.int32)
+    for k, row in enumerate(rates):
+        if row.any():
+            channel[k] = channels.setdefault(row.tobytes(), len(channels))
+    unlike = [int(np.flatnonzero(channel == c)[0]) for c in range(len(channels))]
+    return channel, rates[unlike]
+
+
+def _nets(
+    problem: Problem, atom_of: IntArray, booked: npt.NDArray[np.int64], rates: FloatArray
+) -> tuple[IntArray, list[IntArray], FloatArray, FloatArray]:
+    """(E, 2) producer and load, readers, and (E, C) costs; tensors with equal ends are added up, free ones left out."""
+    graph = problem.graph
+    reader = atom_of[graph.consumer_op] if graph.edges else np.zeros(0, np.int32)
+    own = atom_of[graph.tensor_producer] if graph.tensors else np.zeros(0, np.int32)
+    tensor = graph.edge_tensor
+    leaves = reader != own[tensor]
+    pairs = np.unique(tensor[leaves].astype(np.int64) * max(problem.n, 1) + reader[leaves])
+    tensor, reader = (pairs // max(problem.n, 1)), (pairs % max(problem.n, 1)).astype(np.int32)
+    found, start = np.unique(tensor, return_index=True)
+    stop = np.append(start[1:], len(tensor))
+    number: dict[tuple[int, int, bytes], int] = {}
+    ends: list[tuple[int, int]] = []
+    readers: list[IntArray] = []
+    of_tensor = np.empty(len(found), np.int64)
+    side = booked[graph.tensor_producer[found]].tolist()
+    for i, (t, begin, end) in enumerate(zip(found.tolist(), start.tolist(), stop.tolist(), strict=True)):
+        read = reader[begin:end]
+        key = (int(own[t]), side[i], read.tobytes())
+        if key not in number:
+            number[key] = len(ends)
+            ends.append(key[:2])
+            readers.append(read)
+        of_tensor[i] = number[key]
+    size = problem.size[found]
+    send = np.zeros((len(ends), len(rates)))
+    recv = np.zeros((len(ends), len(rates)))
+    for c, (send_latency, send_rate, recv_latency, recv_rate) in enumerate(rates):
+        send[:, c] = np.bincount(of_tensor, send_latency + size * send_rate, len(ends))
+        recv[:, c] = np.bincount(of_tensor, recv_latency + size * recv_rate, len(ends))
+    costs = np.flatnonzero((send > 0).any(axis=1) | (recv > 0).any(axis=1))
+    producer = np.array(ends, np.int32).reshape(-1, 2)[costs]
+    return producer, [readers[i] for i in costs.tolist()], np.ascontiguousarray(send[costs]), np.ascontiguousarray(recv[costs])

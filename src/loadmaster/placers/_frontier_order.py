@@ -1,0 +1,123 @@
+"""Orders of the classes that keep few nets open: a path decomposition of the hypergraph, found greedily."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from loadmaster.placers._frontier_nets import Bundles
+
+__all__ = ["Order", "narrow_order"]
+
+IntArray = npt.NDArray[np.int32]
+BoolArray = npt.NDArray[np.bool_]
+
+WORK = 40_000_000
+"""Visits of nets that the search for an order may make, about a second."""
+
+
+class Order(NamedTuple):
+    """Classes in the order in which they are decided.
+
+    order : (classes,).
+    width : (classes,) nets open (some pins decided, some not) after each class.
+    """
+
+    order: IntArray
+    width: IntArray
+
+    @property
+    def size(self) -> float:
+        """Σ 3^width, a bound on the number of states."""
+        return float((3.0**self.width).sum())
+
+
+def narrow_order(bundles: Bundles, costly: BoolArray, seed: int = 0) -> Order:
+    """The best of many greedy orders, by the number of states that they may lead to.
+
+    Each begins at another class and takes, among the classes that share an open net, the one that opens the fewest nets and
+    closes the most; ties and near ties at random. ``costly`` (nets,) are the nets that count.
+    """
+    net_ptr, net = bundles.net_ptr, bundles.net
+    keep = costly[net]
+    kept = np.concatenate([[0], np.cumsum(keep)])
+    net_ptr, net = kept[net_ptr].astype(np.int32), net[keep]
+    n = bundles.classes
+    work = 8 * (len(bundles.pin) + n) + 1
+    rounds = int(min(8 * n, max(1, WORK // work)))
+    rng = np.random.default_rng(seed)
+    best: Order | None = None
+    for _ in range(rounds):
+        order, width = _greedy(
+            int(rng.integers(n)), net_ptr, net, bundles.pin_ptr, bundles.pin, int(rng.integers(1, 2**62))
+        )
+        found = Order(order, width)
+        if best is None or found.size < best.size:
+            best = found
+    assert best is not None
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _greedy(start, net_ptr, net, pin_ptr, pin, seed):  # type: ignore[no-untyped-def]
+    """One greedy order: (order, width). ``candidate`` lists the undecided classes that share an open net."""
+    n = len(net_ptr) - 1
+    order, width = np.empty(n, np.int32), np.empty(n, np.int32)
+    decided, listed = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    seen = np.zeros(len(pin_ptr) - 1, np.int32)
+    candidate = np.empty(n, np.int32)
+    candidates = 0
+    left = 0
+    opened = 0
+    x = np.uint64(seed)
+    current = start
+    for i in range(n):
+        order[i] = current
+        decided[current] = True
+        for j in range(net_ptr[current], net_ptr[current + 1]):
+            e = net[j]
+            if seen[e] == 0:
+                opened += 1
+                for k in range(pin_ptr[e], pin_ptr[e + 1]):
+                    if not listed[pin[k]]:
+                        listed[pin[k]] = True
+                        candidate[candidates] = pin[k]
+                        candidates += 1
+            seen[e] += 1
+            if seen[e] == pin_ptr[e + 1] - pin_ptr[e]:
+                opened -= 1
+        width[i] = opened
+        best, least = -1, np.inf
+        k = 0
+        while k < candidates:
+            v = candidate[k]
+            if decided[v]:
+                candidates -= 1
+                candidate[k] = candidate[candidates]
+                continue
+            k += 1
+            score = 0.0
+            for j in range(net_ptr[v], net_ptr[v + 1]):
+                e = net[j]
+                missing = pin_ptr[e + 1] - pin_ptr[e] - seen[e]
+                if seen[e] == 0:
+                    score += 1.0
+                elif missing == 1:
+                    score -= 1.0
+                else:
+                    score -= 0.3 / missing
+            x ^= x << np.uint64(13)
+            x ^= x >> np.uint64(7)
+            x ^= x << np.uint64(17)
+            score += 0.2 * ((x >> np.uint64(40)) * (1.0 / (1 << 24)))
+            if score < least:
+                best, least = v, score
+        if best < 0:
+            while left < n and decided[left]:
+                left += 1
+            best = left
+        current = best
+    return order, width

@@ -1,0 +1,263 @@
+"""Moves in the static schedule of the ``concurrent`` execution model: what changes is the end of the schedule.
+
+Moving an op leaves everything before it in the global order as it was, but for the transfers to it: a tensor that now
+goes elsewhere enters or leaves the queue of a link when its producer ends. So a move is evaluated by computing again
+what comes from the first producer of a moved op on, starting from the last checkpoint before it.
+
+The functions are compiled and meant to be called from compiled search loops::
+
+    state = static_delta(problem)                      # once, in Python
+    cost = prepare(state, device)                      # (n,) devices by op
+    cost = try_move(state, ranks, target, cutoff)      # what it would cost to move these ops to this device
+    commit(state)                                      # make the last tried move real
+
+Only ``schedule="static"`` with ``memory="sum"`` is meant; memory and other constraints are the caller's business.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from loadmaster.graph._order import csr_from_pairs
+from loadmaster.problem._concurrent_rank import rank_space
+from loadmaster.problem._problem import Problem
+
+__all__ = ["StaticDelta", "commit", "prepare", "static_delta", "try_move"]
+
+IndexArray = npt.NDArray[np.uint32]
+FloatArray = npt.NDArray[np.float64]
+
+U = np.uint64
+ZERO, ONE = U(0), U(1)
+
+
+class StaticDelta(NamedTuple):
+    """A placement and its static schedule, with room for a second one that is being tried.
+
+    Ops are numbered by rank, tensors and (tensor, reader) pairs as in :class:`RankSpace`, whose arrays of the same name
+    come first. Arrays with a first axis of 2 hold the current schedule and the one that is being tried; of the latter
+    only what comes from ``trial[0]`` on is filled, everything before is as in the current one.
+
+    order, rank : (n,) op of each rank, and rank of each op.
+    input_ptr, input_edge : the (tensor, reader) pairs that rank r reads: ``input_edge[input_ptr[r] : input_ptr[r + 1]]``.
+    origin : (n,) the smallest rank among an op and its producers: moving the op changes nothing before.
+    tail : (n,) seconds that must at least follow an op's end: the longest path of the ops after it, each on the fastest
+        device that its colocation class may use, without transfers.
+    at : (n,) device of each rank.
+    arrival : (2, E) when each input is on its reader's device.
+    end : (2, n) when each op ends.
+    load : (2, D) seconds of work on each device.
+    checkpoint : (2, n // interval + 1, D + D * D + D + 1) the state before every ``interval``-th op: when each device
+        and then each link (d to e at d * D + e) is free, the work that each device has done, and the makespan so far.
+    interval : how many ops lie between two checkpoints.
+    landing, moment : work space: one per (tensor, reader) pair; one checkpoint.
+    moved : (n,) the ranks that the tried move moves; before : (n,) their devices.
+    trial : (4,) of the last tried move: the rank that it was computed from, its target, the number of moved ops, and
+        1 if it was computed to the end, so that it can be committed.
+    makespan : (2,) seconds.
+    """
+
+    order: IndexArray
+    time: FloatArray
+    latency: FloatArray
+    rate: FloatArray
+    tensor_ptr: IndexArray
+    reader_ptr: IndexArray
+    reader: IndexArray
+    size: FloatArray
+    rank: IndexArray
+    input_ptr: IndexArray
+    input_edge: IndexArray
+    origin: IndexArray
+    tail: FloatArray
+    at: IndexArray
+    arrival: FloatArray
+    end: FloatArray
+    load: FloatArray
+    checkpoint: FloatArray
+    interval: np.uint64
+    landing: FloatArray
+    moment: FloatArray
+    moved: IndexArray
+    before: IndexArray
+    trial: npt.NDArray[np.uint64]
+    makespan: FloatArray
+
+
+def static_delta(problem: Problem) -> StaticDelta:
+    """Arrays for a problem; :func:`prepare` must come before the first move."""
+    space = rank_space(problem)
+    n, devices = space.time.shape
+    edges = len(space.reader)
+    rank = np.empty(n, np.uint32)
+    rank[space.order] = np.arange(n, dtype=np.uint32)
+    input_ptr, input_edge = csr_from_pairs(space.reader.astype(np.int32), np.arange(edges, dtype=np.int32), n)
+    readers = np.diff(space.reader_ptr.astype(np.int64))
+    producer = np.repeat(np.arange(n), np.diff(space.tensor_ptr[: n + 1].astype(np.int64)))
+    origin = np.arange(n, dtype=np.uint32)
+    np.minimum.at(origin, space.reader, np.repeat(producer, readers).astype(np.uint32))
+    allowed = problem.class_allowed[problem.class_of][space.order]
+    fastest = np.where(allowed, space.time, np.inf).min(axis=1, initial=np.inf)
+    tail = np.zeros(n)
+    _fill_tail(space.tensor_ptr, space.reader_ptr, space.reader, np.where(np.isfinite(fastest), fastest, 0.0), tail)
+    # A checkpoint should cost little compared with the ops between two of them.
+    interval = max(16, devices * devices // 2)
+    width = devices + devices * devices + devices + 1
+    return StaticDelta(
+        order=space.order,
+        time=space.time,
+        latency=space.latency,
+        rate=space.rate,
+        tensor_ptr=space.tensor_ptr,
+        reader_ptr=space.reader_ptr,
+        reader=space.reader,
+        size=space.size,
+        rank=rank,
+        input_ptr=input_ptr.astype(np.uint32),
+        input_edge=input_edge.astype(np.uint32),
+        origin=origin,
+        tail=tail,
+        at=np.zeros(n, np.uint32),
+        arrival=np.zeros((2, edges)),
+        end=np.zeros((2, n)),
+        load=np.zeros((2, devices)),
+        checkpoint=np.zeros((2, n // interval + 1, width)),
+        interval=U(interval),
+        landing=np.empty(edges),
+        moment=np.empty(width),
+        moved=np.empty(n, np.uint32),
+        before=np.empty(n, np.uint32),
+        trial=np.zeros(4, np.uint64),
+        makespan=np.zeros(2),
+    )
+
+
+@njit(cache=True, nogil=True)
+def prepare(state, device):  # type: ignore[no-untyped-def]
+    """Take ``device`` (n,), by op, as the current placement; its makespan, infinite where an op is unsupported."""
+    for v in range(U(len(device))):
+        state.at[U(state.rank[v])] = device[v]
+    state.checkpoint[0, 0] = 0.0
+    state.load[0] = 0.0
+    state.makespan[1] = _run(state, ZERO, np.inf)
+    state.trial[0], state.trial[2], state.trial[3] = ZERO, ZERO, ONE
+    commit(state)
+    return state.makespan[0]
+
+
+@njit(cache=True, nogil=True)
+def try_move(state, ranks, target, cutoff):  # type: ignore[no-untyped-def]
+    """The makespan if the ops of these ``ranks`` were on device ``target``; nothing is changed.
+
+    Infinite if an op is not supported there, or as soon as the makespan is known to be greater than ``cutoff``, which
+    takes for granted that every op is where its colocation class may go.
+
+    Complexity: O(ops + edges) of the ops from the first producer of a moved op on.
+    """
+    first = U(len(state.order))
+    supported = True
+    for i in range(len(ranks)):
+        r = U(ranks[i])
+        first = min(first, U(state.origin[r]))
+        supported = supported and state.time[r, target] < np.inf
+        state.moved[i], state.before[i] = r, state.at[r]
+    state.trial[0] = first // state.interval * state.interval
+    state.trial[1], state.trial[2], state.trial[3] = U(target), U(len(ranks)), ZERO
+    if not supported:
+        return np.inf
+    state.load[1] = state.load[0]
+    for i in range(len(ranks)):
+        r = U(ranks[i])
+        state.load[1, U(state.at[r])] -= state.time[r, U(state.at[r])]
+        state.load[1, target] += state.time[r, target]
+        state.at[r] = target
+    makespan = _run(state, state.trial[0], cutoff)
+    for i in range(len(ranks)):
+        state.at[U(ranks[i])] = state.before[i]
+    state.makespan[1] = makespan
+    state.trial[3] = U(makespan < np.inf)
+    return makespan
+
+
+@njit(cache=True, nogil=True)
+def commit(state):  # type: ignore[no-untyped-def]
+    """Make the last tried move real. Its :func:`try_move` must have returned a finite makespan."""
+    if state.trial[3] == ZERO:
+        raise ValueError("there is no tried move to commit")
+    first = state.trial[0]
+    for i in range(state.trial[2]):
+        state.at[U(state.moved[i])] = state.trial[1]
+    edge = U(state.reader_ptr[U(state.tensor_ptr[first])])
+    mark = first // state.interval + ONE
+    state.arrival[0, edge:] = state.arrival[1, edge:]
+    state.end[0, first:] = state.end[1, first:]
+    state.load[0] = state.load[1]
+    state.checkpoint[0, mark:] = state.checkpoint[1, mark:]
+    state.makespan[0] = state.makespan[1]
+    state.trial[3] = ZERO
+
+
+@njit(cache=True, nogil=True)
+def _run(state, begin, cutoff):  # type: ignore[no-untyped-def]
+    """Compute the schedule of ``state.at`` from rank ``begin``, a checkpoint, on; its makespan.
+
+    Infinite as soon as the end of an op plus its tail, or plus the work that its device still has to do, is greater
+    than the cutoff. All these sums are rounded at every step, so a schedule is only given up if it misses the cutoff by
+    more than that can explain: 16 (n + 2) units of 2^-53.
+    """
+    time, size, at, tail = state.time, state.size, state.at, state.tail
+    latency, rate = state.latency.ravel(), state.rate.ravel()
+    tensor_ptr, reader_ptr, reader = state.tensor_ptr, state.reader_ptr, state.reader
+    input_ptr, input_edge, landing = state.input_ptr, state.input_edge, state.landing
+    arrival, ends, moment = state.arrival.ravel(), state.end[1], state.moment
+    n, D, edges = U(time.shape[0]), U(time.shape[1]), U(len(reader))
+    load, done, last = state.load[1], D + D * D, D + D * D + D
+    limit = cutoff * (1.0 + (n + U(2)) * 2.0**-49)
+    new = U(reader_ptr[U(tensor_ptr[begin])])  # from this pair on, arrivals are those that are being tried
+    mark, next_mark = begin // state.interval, begin + state.interval
+    moment[:] = state.checkpoint[0, mark]
+    makespan = moment[last]
+    for r in range(begin, n):
+        if r == next_mark:
+            mark += ONE
+            next_mark += state.interval
+            moment[last] = makespan
+            state.checkpoint[1, mark] = moment
+        d = U(at[r])
+        start = moment[d]
+        for i in range(U(input_ptr[r]), U(input_ptr[r + ONE])):
+            c = U(input_edge[i])
+            start = max(start, arrival[c + (edges if c >= new else ZERO)])
+        end = start + time[r, d]
+        moment[done + d] += time[r, d]
+        if end + max(tail[r], load[d] - moment[done + d]) > limit:
+            return np.inf
+        moment[d] = end
+        ends[r] = end
+        makespan = max(makespan, end)
+        link = D + d * D
+        for t in range(U(tensor_ptr[r]), U(tensor_ptr[r + ONE])):
+            for c in range(U(reader_ptr[t]), U(reader_ptr[t + ONE])):
+                p = d * D + U(at[U(reader[c])])
+                lands = max(end, moment[D + p]) + (latency[p] + size[t] * rate[p])
+                landing[c] = lands
+                arrival[edges + c] = lands
+            for c in range(U(reader_ptr[t]), U(reader_ptr[t + ONE])):
+                moment[link + U(at[U(reader[c])])] = landing[c]
+    load[:] = moment[done:last]
+    return makespan
+
+
+@njit(cache=True, nogil=True)
+def _fill_tail(tensor_ptr, reader_ptr, reader, fastest, tail):  # type: ignore[no-untyped-def]
+    n = len(tail)
+    for i in range(n):
+        r = U(n - 1 - i)
+        for t in range(U(tensor_ptr[r]), U(tensor_ptr[r + ONE])):
+            for c in range(U(reader_ptr[t]), U(reader_ptr[t + ONE])):
+                u = U(reader[c])
+                tail[r] = max(tail[r], fastest[u] + tail[u])
