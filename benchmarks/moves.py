@@ -24,13 +24,29 @@ def _random_moves(  # type: ignore[no-untyped-def]
     for i in range(len(moved)):
         target = targets[i] + (targets[i] >= device[moved[i]])
         move_op(
-            kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm, moved[i], target
+            kind,
+            ops,
+            touch,
+            tensors,
+            time,
+            size,
+            wire,
+            latency,
+            rate,
+            device,
+            count,
+            compute,
+            comm,
+            moved[i],
+            target,
         )
         total += load_cost(kind, compute, comm)
     return total
 
 
-def moves_per_second(n: int, devices: int, *, moves: int = 2_000_000, repeats: int = 3, seed: int = 0) -> float:
+def moves_per_second(
+    n: int, devices: int, *, moves: int = 2_000_000, repeats: int = 3, seed: int = 0
+) -> float:
     """The best of a few repeats, in CPU time; every move changes the device of a random op."""
     graph = layered(n, seed=seed)
     cluster = accelerators(devices, 0)

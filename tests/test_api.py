@@ -21,6 +21,7 @@ from loadmaster.placers import PLACERS
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
 from loadmaster.problem._file import dump_problem
+from loadmaster.zoo import ZooModel
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
@@ -53,7 +54,7 @@ def workload_file(tmp_path):
 
 
 def test_a_source_is_known_by_its_content(graph_file, problem_file, workload_file):
-    assert isinstance(api.load("zoo:layered-5"), Graph)
+    assert isinstance(api.load("zoo:layered-5"), ZooModel)
     assert isinstance(api.load(graph_file), Graph)
     assert isinstance(api.load(Path(workload_file)), Workload)
     assert isinstance(api.load(problem_file), Problem)

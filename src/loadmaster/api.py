@@ -17,7 +17,7 @@ import numpy as np
 
 from loadmaster import zoo
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
-from loadmaster.graph import Graph
+from loadmaster.graph import Graph, layered
 from loadmaster.graph._file import is_graph, parse_graph
 from loadmaster.graph._json import read_json
 from loadmaster.graph._workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
@@ -39,22 +39,27 @@ from loadmaster.problem import (
 from loadmaster.problem._evaluator import evaluate
 from loadmaster.problem._file import is_problem, parse_problem
 from loadmaster.problem._workload import place_split, workload_problem
+from loadmaster.zoo import ZooModel
 
 __all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "read_placement"]
 
 DEFAULT_CLUSTER = "2acc+1cpu"
 DEFAULT_METHOD = "local-search"
 DEFAULT_SECONDS = 10.0
+WARM_UP = 64
+"""Evaluations on a tiny problem that make numba compile, or load from its cache, what a method needs."""
 
-Model = Graph | Workload | Problem
-"""What a file can hold: a graph alone, a workload (a graph with costs and devices), or a whole problem."""
+Model = Graph | ZooModel | Workload | Problem
+"""What a file can hold: a graph alone, a workload (a graph with costs and devices), or a whole problem; and a
+model of the zoo (a graph with ops that go together)."""
 
 
 def load(source: str | Path) -> Model:
-    """What is in a file, or the graph called ``zoo:NAME``.
+    """What is in a file, or the model called ``zoo:NAME``.
 
-    A graph file gives a :class:`Graph`, a workload file a :class:`Workload`, a problem file or a plan a
-    :class:`Problem` (a problem file says nothing about the execution model: it comes as ``concurrent``).
+    A name of the zoo gives a :class:`ZooModel`, a graph file a :class:`Graph`, a workload file a
+    :class:`Workload`, a problem file or a plan a :class:`Problem` (a problem file says nothing about the
+    execution model: it comes as ``concurrent``).
 
     Raises
     ------
@@ -62,7 +67,7 @@ def load(source: str | Path) -> Model:
     """
     text = str(source)
     if text.startswith("zoo:"):
-        return zoo.graph(text.removeprefix("zoo:"))
+        return zoo.model(text.removeprefix("zoo:"))
     data = read_json(source)
     if is_graph(data):
         return parse_graph(data, text)
@@ -101,7 +106,7 @@ def problem(
     settings : settings of the execution model; None keeps the default.
     """
     loaded = load(source) if isinstance(source, str | Path) else source
-    if cluster is not None and not isinstance(loaded, Graph):
+    if cluster is not None and not isinstance(loaded, Graph | ZooModel):
         what = "a workload" if isinstance(loaded, Workload) else "a problem"
         raise InputError(f"a cluster is given for {what}, which brings its own devices: leave it out")
     if isinstance(loaded, Problem):
@@ -111,7 +116,16 @@ def problem(
     else:
         where = cluster if isinstance(cluster, Cluster) else preset(cluster or DEFAULT_CLUSTER)
         chosen = _execution_model(model, settings, default=Concurrent())
-        found = Problem.make(loaded, where, chosen, time=roofline(loaded, where), provenance="roofline")
+        entry = loaded if isinstance(loaded, ZooModel) else ZooModel(loaded)
+        found = Problem.make(
+            entry.graph,
+            where,
+            chosen,
+            time=roofline(entry.graph, where),
+            colocation=entry.colocation,
+            pins=dict.fromkeys(entry.inputs, where.host),
+            provenance="roofline",
+        )
     return found.constrained(pins=pins, forbids=forbids)
 
 
@@ -156,9 +170,35 @@ def place(
     _require_support(placer, problem)
     if budget is None and evaluations is None:
         budget = DEFAULT_SECONDS
+    if budget is not None:
+        _warm_up(placer, problem)
     return placer.place(
         problem, budget=Budget(budget, evaluations), seed=seed, start=start, on_progress=on_progress
     )
+
+
+def _warm_up(placer: Placer, problem: Problem) -> None:
+    """Place a tiny problem of the same kind, so that loading or compiling kernels does not count against the budget."""
+    key = (placer.name, problem.model, problem.devices)
+    if key in _warm:
+        return
+    _warm.add(key)
+    graph = layered(8, width=3)
+    tiny = Problem.make(
+        graph,
+        problem.cluster,
+        problem.model,
+        time=np.ones((graph.n, problem.devices)),
+        memory=np.zeros(graph.n),
+        size=np.ones(graph.tensors),
+        latency=problem.latency,
+        rate=problem.rate,
+    )
+    if placer.supports(tiny) is None:
+        placer.place(tiny, budget=Budget(evaluations=WARM_UP))
+
+
+_warm: set[tuple[str, ExecutionModel, int]] = set()
 
 
 def compare(
@@ -265,7 +305,7 @@ def read_placement(
             )
         if model is None and isinstance(source, str | Path):
             model = plan.problem().model
-        if cluster is None and isinstance(loaded, Graph):
+        if cluster is None and isinstance(loaded, Graph | ZooModel):
             cluster = plan.problem().cluster
     target = problem(loaded, cluster, model, pins=pins, forbids=forbids, **settings)
     if is_split(data):

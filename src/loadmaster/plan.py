@@ -30,7 +30,7 @@ __all__ = ["FORMAT", "Plan", "is_plan"]
 
 FORMAT = "loadmaster-plan/1"
 
-DTYPES = {"float64": "<f8", "int32": "<i4", "bool": "|b1"}
+DTYPES = {"float64": "<f8", "int32": "<i4", "uint8": "|u1", "bool": "|b1"}
 """The types of arrays in a plan, always little-endian in the file."""
 
 

@@ -53,7 +53,7 @@ def test_equal_graphs_are_equal_and_arrays_are_read_only() -> None:
 def test_a_cycle_is_rejected_by_name() -> None:
     b = chain(3)
     b.tensor(2, consumers=[0])
-    with pytest.raises(GraphError, match="cycle: .*op0 -> op1 -> op2|op1 -> op2 -> op0|op2 -> op0 -> op1"):
+    with pytest.raises(GraphError, match=r"cycle: op\d -> op\d -> op\d"):
         b.build()
 
 

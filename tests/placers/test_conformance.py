@@ -101,7 +101,9 @@ def run(placer: Placer, problem: Problem, **more: object):  # type: ignore[no-un
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every placer with every execution model that it supports."""
     if "model" in metafunc.fixturenames:
-        pairs = [(p, m) for p in PLACERS.values() for m in MODELS if p.supports(simple(layered(4), m)) is None]
+        pairs = [
+            (p, m) for p in PLACERS.values() for m in MODELS if p.supports(simple(layered(4), m)) is None
+        ]
         metafunc.parametrize(("placer", "model"), pairs, ids=[f"{p.name}-{label(m)}" for p, m in pairs])
     elif "placer" in metafunc.fixturenames:
         metafunc.parametrize("placer", PLACERS.values(), ids=list(PLACERS))
@@ -128,7 +130,9 @@ def test_a_training_graph(placer: Placer, model: ExecutionModel) -> None:
 
 @pytest.mark.parametrize("evaluations", [1, 2, 7])
 def test_a_budget_of_evaluations_is_kept(placer: Placer, model: ExecutionModel, evaluations: int) -> None:
-    solution = run(placer, simple(layered(15, width=3, seed=2), model), budget=Budget(evaluations=evaluations))
+    solution = run(
+        placer, simple(layered(15, width=3, seed=2), model), budget=Budget(evaluations=evaluations)
+    )
     assert solution.evaluations <= evaluations
 
 
@@ -206,7 +210,9 @@ def test_two_hundred_devices(placer: Placer, model: ExecutionModel) -> None:
         ("pinned too large", "acc1"),
     ],
 )
-def test_an_impossible_constraint_is_named(placer: Placer, model: ExecutionModel, change: str, named: str) -> None:
+def test_an_impossible_constraint_is_named(
+    placer: Placer, model: ExecutionModel, change: str, named: str
+) -> None:
     graph = layered(8, width=2, seed=12)
     cluster = accelerators(2, 1)
     time = roofline(graph, cluster)
@@ -292,6 +298,10 @@ def test_a_run_repeats_in_another_process(placer: Placer) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "17"}
     here = os.path.dirname(__file__)
     done = subprocess.run(
-        [sys.executable, "-c", script, here, placer.name], capture_output=True, text=True, check=True, env=environment
+        [sys.executable, "-c", script, here, placer.name],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
     )
     assert json.loads(done.stdout) == json.loads(json.dumps(fingerprints(placer.name)))

@@ -55,13 +55,17 @@ def test_cases(entry: dict[str, Any], evaluator: Any) -> None:
     for case in entry["cases"]:
         problem = problem_of(entry, case["model"], case["settings"])
         order = case.get("order")
-        placement = Placement(np.array(case["device"], np.int32), None if order is None else np.array(order, np.int32))
+        placement = Placement(
+            np.array(case["device"], np.int32), None if order is None else np.array(order, np.int32)
+        )
         found = evaluator(problem, placement)
         if case["cost"] is None:
             assert math.isinf(found.cost)
         else:
             assert found.cost == pytest.approx(case["cost"], rel=1e-12)
-            assert SimulatedEvaluator(problem).evaluate(placement).cost == pytest.approx(case["cost"], rel=1e-12)
+            assert SimulatedEvaluator(problem).evaluate(placement).cost == pytest.approx(
+                case["cost"], rel=1e-12
+            )
         expected = case["violations"] + case.get("call_violations", [])
         assert sorted(words(v, problem) for v in found.violations) == sorted(expected)
         if "start" in case and case["cost"] is not None:

@@ -2,21 +2,16 @@
 
 Two ways, for two kinds of wishes:
 
-- :func:`merge_pairs` takes pairs of ops one after another and merges what it can. It keeps a topological order
-  of the groups and repairs it locally, as D. Pearce and P. Kelly do when an arc is added ("A dynamic topological
-  sort algorithm for directed acyclic graphs", ACM JEA 2006): merging u and a later v is possible if and only if
-  no path of two or more arcs leads from u to v, and only groups between the two can be on one.
-- :func:`merge_labels` takes a label per op and merges all at once ops of one label between which no other label
-  lies, without any search: it counts label changes along paths, and every arc between two of its groups raises
-  that count.
+- :func:`merge_pairs` takes pairs of ops one after another and merges what it can. It keeps a topological
+  order of the groups and repairs it locally, as D. Pearce and P. Kelly do when an arc is added ("A dynamic
+  topological sort algorithm for directed acyclic graphs", ACM JEA 2006): merging u and a later v is possible
+  if and only if no path of two or more arcs leads from u to v, and only groups between the two can be on one.
+- :func:`merge_labels` takes a label per op and merges all at once ops of one label between which no other
+  label lies, without any search: it counts label changes along paths, and every arc between two of its groups
+  raises that count.
 
-Both ask a *guard* before they merge. The guard knows what must not come together: ops of the forward and of the
-backward pass, colocation classes that have no device in common or would fill too much of any. It is a tuple of
-arrays that the kernels change as they merge:
-
-``side`` (ops) forward 0 or backward 1; ``class_of`` (ops); and per class ``parent`` (union-find), ``allowed``
-(classes, devices), ``memory``, ``forward`` (has forward ops); then ``room`` and ``capacity`` (devices) in bytes,
-and ``strict``: whether a class without forward ops must stay apart from one with.
+Both ask a *guard* before they merge. The guard knows what must not come together: ops of the forward and of
+the backward pass, colocation classes that have no device in common or would fill too much of any.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ from numba import njit
 
 from loadmaster.graph._order import csr_from_pairs
 
-__all__ = ["Guard", "demand_order", "merge_labels", "merge_pairs", "quotient_arcs"]
+__all__ = ["Guard", "merge_into_readers", "merge_labels", "merge_pairs", "quotient_arcs"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -37,16 +32,34 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Guard(NamedTuple):
-    """What must not be merged; see the module's text."""
+    """What must not be merged. The kernels change the arrays over classes as they merge.
+
+    side : (ops,) 0 forward, 1 backward: groups have one side.
+    class_of : (ops,) colocation class.
+    parent : (classes,) union-find: merged ops make their classes one.
+    allowed : (classes, devices) where all members of the class may go.
+    memory : (classes,) bytes.
+    load : (classes,) share of the time of all ops.
+    groups : (classes,) how many groups the class consists of.
+    forward : (classes,) has forward ops.
+    room, capacity : (devices,) bytes that a class made by merging, and that any class, may take up.
+    most : two classes which both have more groups than the two to be merged may together have this load.
+    keep : a merge must not take a device away from a class that takes time.
+    strict : a class without forward ops stays apart from those with.
+    """
 
     side: npt.NDArray[np.uint8]
     class_of: IntArray
     parent: IntArray
     allowed: BoolArray
     memory: FloatArray
+    load: FloatArray
+    groups: IntArray
     forward: BoolArray
     room: FloatArray
     capacity: FloatArray
+    most: float
+    keep: bool
     strict: bool
 
 
@@ -114,21 +127,29 @@ def _may_join(guard, a, b):  # type: ignore[no-untyped-def]
         return True
     if guard.strict and guard.forward[p] != guard.forward[q]:
         return False
+    if min(guard.groups[p], guard.groups[q]) > 1 and guard.load[p] + guard.load[q] > guard.most:
+        return False
     total = guard.memory[p] + guard.memory[q]
     adds = min(guard.memory[p], guard.memory[q]) > 0.0
+    fits = False
     for d in range(guard.allowed.shape[1]):
-        if guard.allowed[p, d] and guard.allowed[q, d]:
-            if total <= guard.room[d] or (not adds and total <= guard.capacity[d]):
-                return True
-    return False
+        here, there = guard.allowed[p, d], guard.allowed[q, d]
+        if here and there:
+            fits |= total <= guard.room[d] or (not adds and total <= guard.capacity[d])
+        elif guard.keep and ((here and guard.load[p] > 0.0) or (there and guard.load[q] > 0.0)):
+            return False
+    return fits
 
 
 @njit(cache=True, nogil=True)
 def _join(guard, a, b):  # type: ignore[no-untyped-def]
-    """Unite the classes of ops a and b."""
+    """Unite the classes of ops a and b, whose groups become one."""
     p, q = _find(guard.parent, guard.class_of[a]), _find(guard.parent, guard.class_of[b])
     if p == q:
+        guard.groups[p] -= 1
         return
+    guard.groups[p] += guard.groups[q] - 1
+    guard.load[p] += guard.load[q]
     guard.parent[q] = p
     guard.memory[p] += guard.memory[q]
     guard.forward[p] |= guard.forward[q]
@@ -158,8 +179,8 @@ def merge_pairs(
     goal : stop when so few groups are left.
     limit : a merge is given up when the search for paths has visited more groups than this.
 
-    Complexity: a pair costs O(arcs of the groups between the two in the current order that are reachable from the
-    first or reach the second).
+    Complexity: a pair costs O(arcs of the groups between the two in the current order that are reachable from
+    the first or reach the second).
     """
     tail, head = arcs
     succ_ptr, succ = csr_from_pairs(tail, head, n)
@@ -178,9 +199,9 @@ def _merge_pairs(  # type: ignore[no-untyped-def]
 ):
     """The members of a group are a linked list (``after``) that begins with its representative.
 
-    ``slot`` is the group's place in the topological order. When u and v are merged, the groups that reach v (in
-    the window between the two) take the smallest of all the slots involved, then comes the merged group, then
-    the groups that u reaches; everything else stays where it is.
+    ``slot`` is the group's place in the topological order. When u and v are merged, the groups that reach v
+    (in the window between the two) take the smallest of all the slots involved, then comes the merged group,
+    then the groups that u reaches; everything else stays where it is.
     """
     n = len(slot)
     parent = np.arange(n).astype(np.int32)
@@ -202,7 +223,9 @@ def _merge_pairs(  # type: ignore[no-untyped-def]
         reached = _search(succ_ptr, succ, parent, after, slot, mark, stack, below, u, v, 1, 2 * i + 1, limit)
         if reached < 0:
             continue
-        reaching = _search(pred_ptr, pred, parent, after, slot, mark, stack, above, v, u, -1, 2 * i + 2, limit)
+        reaching = _search(
+            pred_ptr, pred, parent, after, slot, mark, stack, above, v, u, -1, 2 * i + 2, limit
+        )
         if reaching < 0:
             continue
         _reorder(slot, above[:reaching], below[:reached], u, v)
@@ -220,7 +243,8 @@ def _merge_pairs(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _search(ptr, next_, parent, after, slot, mark, stack, found, start, stop, way, stamp, limit):  # type: ignore[no-untyped-def]
-    """Groups that a path leads to from ``start``, before ``stop`` in the order; -1 if one goes on to ``stop``.
+    """Groups that a path leads to from ``start``, before ``stop`` in the order; -1 if one goes on to
+    ``stop``.
 
     ``way`` is 1 along the arcs, -1 against them. The arc from ``start`` to ``stop`` itself does not count.
     """
@@ -234,7 +258,7 @@ def _search(ptr, next_, parent, after, slot, mark, stack, found, start, stop, wa
         while member >= 0:
             for j in range(ptr[member], ptr[member + 1]):
                 y = _find(parent, next_[j])
-                if y == x or y == start:
+                if y in (x, start):
                     continue
                 if y == stop:
                     if x != start:
@@ -274,12 +298,14 @@ def _reorder(slot, above, below, u, v):  # type: ignore[no-untyped-def]
 def merge_labels(
     n: int, arcs: tuple[IntArray, IntArray], order: IntArray, label: IntArray, guard: Guard
 ) -> IntArray:
-    """(n,) a representative per op: ops of one label (>= 0) come together unless other labels lie between them.
+    """(n,) a representative per op: ops of one label (>= 0) come together unless other labels lie between
+    them.
 
-    The *depth* of an op is the largest number of label changes on a path to it. Ops of one label and one depth
-    are merged: an arc to another label, or to another depth of the same label, always goes deeper, so no cycle
-    can arise. An op that could as well wait (a constant that is read later) takes the depth of its first reader.
-    Where the guard objects, a new group is begun, and later ops (in topological order) join that one.
+    The *depth* of an op is the largest number of label changes on a path to it. Ops of one label and one
+    depth are merged: an arc to another label, or to another depth of the same label, always goes deeper, so
+    no cycle can arise. An op that could as well wait (a constant that is read later) takes the depth of its
+    first reader. Where the guard objects, a new group is begun, and later ops (in topological order) join
+    that one.
 
     Complexity: O(n + arcs), times devices for the guard.
     """
@@ -328,4 +354,41 @@ def _merge_cells(order, cell, guard):  # type: ignore[no-untyped-def]
         else:
             open_[cell[v]] = v
             group[v] = v
+    return group
+
+
+def merge_into_readers(
+    arcs: tuple[IntArray, IntArray], order: IntArray, chosen: BoolArray, guard: Guard
+) -> IntArray:
+    """(n,) a representative per op: each chosen op comes together with the first op that reads it.
+
+    ``chosen`` must be closed under predecessors: what a chosen op reads is chosen, too. Then nothing else is
+    needed to stay acyclic: let a group stand where its last op stands in the topological order; every arc
+    between two groups leads forward, because a chosen op goes to the group of its readers that stands first.
+
+    Complexity: O(n + arcs), times devices for the guard.
+    """
+    n = len(order)
+    succ_ptr, succ = csr_from_pairs(arcs[0], arcs[1], n)
+    return _merge_into_readers(order, succ_ptr, succ, chosen, guard)
+
+
+@njit(cache=True, nogil=True)
+def _merge_into_readers(order, succ_ptr, succ, chosen, guard):  # type: ignore[no-untyped-def]
+    n = len(order)
+    group = np.arange(n).astype(np.int32)
+    place = np.empty(n, np.int32)
+    for i in range(n - 1, -1, -1):
+        v = order[i]
+        place[v] = i
+        if not chosen[v] or succ_ptr[v] == succ_ptr[v + 1]:
+            continue
+        nearest = succ[succ_ptr[v]]
+        for j in range(succ_ptr[v], succ_ptr[v + 1]):
+            if place[succ[j]] < place[nearest]:
+                nearest = succ[j]
+        if _may_join(guard, group[nearest], v):
+            _join(guard, group[nearest], v)
+            group[v] = group[nearest]
+            place[v] = place[nearest]
     return group

@@ -83,7 +83,9 @@ class GraphBuilder:
         """Add the next output of ``producer`` and return the tensor's index."""
         v = self._resolve(producer, f"the producer of tensor {len(self._producer)}")
         if not (math.isfinite(bytes) and bytes >= 0):
-            raise GraphError(f"a tensor of op {self._names[v]!r}: bytes must be a finite number >= 0, not {bytes}")
+            raise GraphError(
+                f"a tensor of op {self._names[v]!r}: bytes must be a finite number >= 0, not {bytes}"
+            )
         self._producer.append(v)
         self._bytes.append(bytes)
         self._consumers.append([])

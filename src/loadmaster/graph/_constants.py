@@ -10,11 +10,13 @@ from loadmaster.graph._graph import Graph
 __all__ = ["CONSTANT_TYPES", "constant_valued"]
 
 CONSTANT_TYPES = frozenset({"constant", "const", "initializer", "get_attr", "weight"})
-"""Op types, in lower case, of values that are part of the model. A ``Parameter`` is an input of the model, so not here."""
+"""Op types, in lower case, of values that are part of the model. A ``Parameter`` is an input of the model, so
+not here."""
 
 
 def constant_valued(graph: Graph) -> npt.NDArray[np.bool_]:
-    """(ops,) True for constants and for ops that read constants only, such as the Convert of a compressed weight.
+    """(ops,) True for constants and for ops that read constants only, such as the Convert of a compressed
+    weight.
 
     Complexity: O(ops + arcs).
     """

@@ -103,8 +103,14 @@ class Record:
     def matrix(self, key: str, shape: tuple[int, ...]) -> list[Any]:
         """A list of numbers of that length, or a list of such lists."""
         rows = self.items(key)
-        flat = rows if len(shape) == 1 else [x for row in rows for x in (row if isinstance(row, list) else [None])]
-        right = len(rows) == shape[0] and (len(shape) == 1 or all(isinstance(r, list) and len(r) == shape[1] for r in rows))
+        flat = (
+            rows
+            if len(shape) == 1
+            else [x for row in rows for x in (row if isinstance(row, list) else [None])]
+        )
+        right = len(rows) == shape[0] and (
+            len(shape) == 1 or all(isinstance(r, list) and len(r) == shape[1] for r in rows)
+        )
         if not right:
             raise InputError(f"{self.where}: {key!r} must be {' x '.join(map(str, shape))} numbers")
         if any(isinstance(x, bool) or not isinstance(x, int | float) for x in flat):

@@ -57,7 +57,11 @@ def layered(
             wanted = 1 + int(rng.poisson(max(degree - 1.0, 0.0)))
             chosen = set()
             for _ in range(wanted):
-                source = rng.integers(0, layer.start) if rng.random() < skip else rng.integers(before.start, before.stop)
+                source = (
+                    rng.integers(0, layer.start)
+                    if rng.random() < skip
+                    else rng.integers(before.start, before.stop)
+                )
                 chosen.add(int(source))
             for u in sorted(chosen):
                 reads[u].append(v)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["csr_from_pairs", "longest_path_levels", "reachability_bitsets", "topological_order"]
+__all__ = ["csr_from_pairs", "longest_path_levels", "reachability_bitsets", "sum_by", "topological_order"]
 
 IntArray = npt.NDArray[np.int32]
 
@@ -18,6 +19,11 @@ def csr_from_pairs(row: IntArray, value: IntArray, rows: int) -> tuple[IntArray,
     ptr = np.zeros(rows + 1, np.int32)
     np.cumsum(np.bincount(row, minlength=rows), out=ptr[1:])
     return ptr, np.ascontiguousarray(value[order], dtype=np.int32)
+
+
+def sum_by(index: npt.NDArray[Any], amount: npt.NDArray[np.float64], length: int) -> npt.NDArray[np.float64]:
+    """(length,) the amounts added up by index."""
+    return np.bincount(index, amount, length).astype(np.float64)
 
 
 def topological_order(n: int, tail: IntArray, head: IntArray) -> IntArray:

@@ -126,7 +126,9 @@ def _out_edges(
             raise InputError(f"{name} leads from the backward to the forward pass")
         price = edge.number("cost")
         if abs(cost.setdefault(u, price) - price) > COST_TOLERANCE:
-            raise InputError(f"{name} costs {price}, but another edge of that node costs {cost[u]}: they must be equal")
+            raise InputError(
+                f"{name} costs {price}, but another edge of that node costs {cost[u]}: they must be equal"
+            )
         size[u] = max(size.get(u, 0.0), edge.number("size", 0.0))
         if (u, v) not in seen:
             seen.add((u, v))

@@ -22,9 +22,9 @@ PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "int8")
 class Device:
     """One place where ops can run.
 
-    ``kind`` is ``"cpu"`` or anything else; under the ``offload`` execution model all CPUs are one unlimited pool and
-    everything else is an accelerator. The speeds are None where the costs of ops are given from outside. How they become op
-    times is in :func:`loadmaster.hardware.roofline`.
+    ``kind`` is ``"cpu"`` or anything else; under the ``offload`` execution model all CPUs are one unlimited
+    pool and everything else is an accelerator. The speeds are None where the costs of ops are given from
+    outside. How they become op times is in :func:`loadmaster.hardware.roofline`.
     """
 
     name: str
@@ -40,12 +40,13 @@ class Device:
     precisions: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Peaks in other number formats (:data:`PRECISIONS`)."""
     efficiency: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Kind of op -> share of the peak that such ops reach; ``default`` for the kinds that are not there, ``bandwidth`` for
-    the share of the memory bandwidth."""
+    """Kind of op -> share of the peak that such ops reach; ``default`` for the kinds that are not there,
+    ``bandwidth`` for the share of the memory bandwidth."""
     saturation: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Kind of op (or ``default``) -> elements of output at which half of the speed is reached."""
     weight_bandwidth: float | None = None
-    """Bytes per second at which weights are read; None is ``bandwidth``. On a CPU activations come from its caches."""
+    """Bytes per second at which weights are read; None is ``bandwidth``. On a CPU activations come from its
+    caches."""
     model: str = ""
     """What is sold under which name."""
     source: tuple[str, ...] = ()
@@ -91,9 +92,9 @@ class Link:
 class Cluster:
     """The devices of one machine.
 
-    ``links[d][e]`` is the link from device d to device e (None on the diagonal); empty where transfer costs are given
-    from outside. ``host`` is the index of the device whose memory is the host's. ``source`` says where the figures of the
-    links come from.
+    ``links[d][e]`` is the link from device d to device e (None on the diagonal); empty where transfer costs
+    are given from outside. ``host`` is the index of the device whose memory is the host's. ``source`` says
+    where the figures of the links come from.
     """
 
     name: str
@@ -111,7 +112,9 @@ class Cluster:
             if names.count(name) > 1:
                 raise InputError(f"cluster {self.name!r}: device {name!r} is there twice")
         if not 0 <= self.host < len(self.devices):
-            raise InputError(f"cluster {self.name!r}: host {self.host} is not one of its {len(self.devices)} devices")
+            raise InputError(
+                f"cluster {self.name!r}: host {self.host} is not one of its {len(self.devices)} devices"
+            )
         if self.links:
             for d, row in enumerate(self.links):
                 for e, link in enumerate(row):

@@ -1,4 +1,4 @@
-"""Clusters from TOML files. The format is in ``docs/clusters-and-costs.md``; every mistake is named with its line."""
+"""Clusters from TOML files, as ``docs/clusters-and-costs.md`` describes them; mistakes are named with their line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["parse_cluster", "read_cluster"]
 
 FILE_KEYS = ("name", "description", "host", "device", "default_link", "link")
 DEVICE_KEYS = (
-    "name", "kind", "model", "count", "flops", "bandwidth", "weight_bandwidth", "capacity", "launch", "efficiency",
-    "saturation", "source",
+    "name", "kind", "model", "count", "flops", "bandwidth", "weight_bandwidth", "capacity", "launch",
+    "efficiency", "saturation", "source",
 )  # fmt: skip
 LINK_KEYS = ("latency", "bandwidth", "source")
 ENDS = ("between", "from", "to")
@@ -40,7 +40,8 @@ def parse_cluster(
 ) -> Cluster:
     """The cluster in a TOML text; ``source`` is named in errors.
 
-    ``name`` and ``counts`` (device -> how many) replace what the text says: one file can serve machines of several sizes.
+    ``name`` and ``counts`` (device -> how many) replace what the text says: one file can serve machines of
+    several sizes.
     """
     file = parse_toml(text, source)
     file.reject_unknown(FILE_KEYS)
@@ -142,13 +143,20 @@ def _links(file: Table, names: list[str], entries: list[Table]) -> tuple[tuple[L
         for e, link in enumerate(row):
             if d != e and link is None:
                 later = entries[max(d, e)]
-                later.fail(None, f"there is no link from {names[d]!r} to {names[e]!r}: add a [default_link] or a [[link]]")
+                later.fail(
+                    None,
+                    f"there is no link from {names[d]!r} to {names[e]!r}: add a [default_link] or a [[link]]",
+                )
     return tuple(tuple(row) for row in links)
 
 
 def _link(entry: Table, usual: Link | None) -> Link:
     """The entry's link; what it does not say is as usual."""
-    latency = entry.quantity("latency", SECONDS, zero=True) if "latency" in entry or usual is None else usual.latency
+    latency = (
+        entry.quantity("latency", SECONDS, zero=True)
+        if "latency" in entry or usual is None
+        else usual.latency
+    )
     if entry.value.get("bandwidth") == math.inf:
         return Link(latency, math.inf)
     if "bandwidth" in entry or usual is None:
@@ -157,14 +165,15 @@ def _link(entry: Table, usual: Link | None) -> Link:
 
 
 def _pairs(entry: Table, names: list[str]) -> list[tuple[int, int]]:
-    """The ordered pairs of different devices that an entry is about; names may be patterns such as ``gpu*``."""
+    """The ordered pairs of different devices that an entry is about; names may be patterns such as
+    ``gpu*``."""
     if "between" in entry:
         if "from" in entry or "to" in entry:
             entry.fail("between", "stands for both directions: leave out 'from' and 'to'")
         ends = entry.texts("between")
         if len(ends) != 2:
             entry.fail("between", f"must be a list of two devices, not {list(ends)!r}")
-        first, second = _matching(entry, "between", ends[0], names), _matching(entry, "between", ends[1], names)
+        first, second = (_matching(entry, "between", end, names) for end in ends)
         pairs = [(d, e) for d in first for e in second] + [(e, d) for d in first for e in second]
     else:
         tails = _matching(entry, "from", entry.text("from"), names)

@@ -1,9 +1,10 @@
 """Cost tables: the time of every op on every device, from CSV or JSON.
 
-CSV has a header ``op,DEVICE,DEVICE,…`` and a row per op; JSON is ``{"times": {OP: {DEVICE: TIME}}}``. A time is a number of
-seconds, a text with a unit (``"12 us"``), ``unsupported`` (JSON: null), or ``estimate``, which leaves it to the roofline. The
-row ``*`` is for the ops that have none. Provenance is ``imported`` unless the file says otherwise: a column (JSON: an entry of
-the row, or of the file) ``provenance`` with one of estimated, imported, measured.
+CSV has a header ``op,DEVICE,DEVICE,…`` and a row per op; JSON is ``{"times": {OP: {DEVICE: TIME}}}``. A time
+is a number of seconds, a text with a unit (``"12 us"``), ``unsupported`` (JSON: null), or ``estimate``, which
+leaves it to the roofline. The row ``*`` is for the ops that have none. Provenance is ``imported`` unless the
+file says otherwise: a column (JSON: an entry of the row, or of the file) ``provenance`` with one of
+estimated, imported, measured.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def read_costs(path: str | Path, graph: Graph, cluster: Cluster, *, precision: s
 
     Raises
     ------
-    InputError : an op or a device is missing, unknown or there twice, or a time is wrong; the message names the line.
+    InputError : an op or a device is missing, unknown or there twice, or a time is wrong; the message names
+        the line.
     """
     text = read_text(path)
     sheet = _read_json(text, str(path)) if str(path).endswith(".json") else _read_csv(text, str(path))
@@ -72,16 +74,25 @@ def read_costs(path: str | Path, graph: Graph, cluster: Cluster, *, precision: s
         for device in row.times:
             if device not in cluster.index:
                 known = ", ".join(cluster.names)
-                sheet.fail(row.lines[device], f"there is no device {device!r} in cluster {cluster.name}: it has {known}")
+                sheet.fail(
+                    row.lines[device],
+                    f"there is no device {device!r} in cluster {cluster.name}: it has {known}",
+                )
         for device in cluster.names:
             if device not in row.times:
-                sheet.fail(row.line, f"op {op!r} has no time on device {device!r}: give one, 'unsupported' or 'estimate'")
+                sheet.fail(
+                    row.line,
+                    f"op {op!r} has no time on device {device!r}: give one, 'unsupported' or 'estimate'",
+                )
     time = np.empty((graph.n, len(cluster)))
     origin = np.empty(time.shape, np.uint8)
     for v, op in enumerate(graph.names):
         found = sheet.rows.get(op, sheet.rows.get(REST))
         if found is None:
-            sheet.fail(1, f"op {op!r} is missing: add its row, or a row '*' with 'estimate' for all that are not there")
+            sheet.fail(
+                1,
+                f"op {op!r} is missing: add its row, or a row '*' with 'estimate' for all that are not there",
+            )
         for d, device in enumerate(cluster.names):
             time[v, d], origin[v, d] = _time(sheet, found, op, device)
     return _filled(time, origin, graph, cluster, Path(path).name, precision)
@@ -132,7 +143,9 @@ def _read_csv(text: str, source: str) -> _Sheet:
         if not header:
             header = cells
             if header[0] != "op":
-                sheet.fail(line, f"the header must be op,DEVICE,DEVICE,…, and begin with 'op', not {header[0]!r}")
+                sheet.fail(
+                    line, f"the header must be op,DEVICE,DEVICE,…, and begin with 'op', not {header[0]!r}"
+                )
             for name in header:
                 if header.count(name) > 1:
                     sheet.fail(line, f"the column {name!r} is there twice")
@@ -161,7 +174,9 @@ def _read_json(text: str, source: str) -> _Sheet:
     for key in data:
         if key not in ("times", "provenance"):
             line = keys.line(keys.find(key, 0))
-            raise InputError(f"{source}, line {line}: {key!r} is not a key that is known here: 'times', 'provenance'")
+            raise InputError(
+                f"{source}, line {line}: {key!r} is not a key that is known here: 'times', 'provenance'"
+            )
     sheet = _Sheet(source, {}, data.get("provenance", "imported"))
     at = keys.find("times", 0)
     for op, entries in data["times"].items():
@@ -178,7 +193,8 @@ def _read_json(text: str, source: str) -> _Sheet:
 
 
 class _Keys:
-    """Where the keys of a JSON text are: parsers do not say, so they are searched for in the order in which they come."""
+    """Where the keys of a JSON text are: parsers do not say, so they are searched for in the order in which
+    they come."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -21,8 +21,8 @@ __all__ = ["ORIGINS", "Costs", "estimate", "parse_totals", "scale_to"]
 FloatArray = npt.NDArray[np.float64]
 
 ORIGINS = ("estimated", "imported", "measured")
-"""How a number came to be, least certain first: by a model of the machine, from somebody's file, by running it here. The
-index is what arrays hold."""
+"""How a number came to be, least certain first: by a model of the machine, from somebody's file, by running
+it here. The index is what arrays hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +49,13 @@ def estimate(graph: Graph, cluster: Cluster, *, precision: str = "fp32") -> Cost
 
 
 def scale_to(costs: Costs, graph: Graph, cluster: Cluster, totals: Mapping[str, float]) -> Costs:
-    """The costs with all times of a device multiplied so that the whole graph takes ``totals[device]`` seconds on it.
+    """The costs with all times of a device multiplied so that the whole graph takes ``totals[device]``
+    seconds on it.
 
-    This keeps what a model is good at (which op is how much more expensive than another) and takes from a measurement what
-    the measurement knows (how long a single device takes for everything). Devices may be patterns (``gpu*``: each takes that
-    long); those not named keep their times. An estimate stays an estimate, of a known sum.
+    This keeps what a model is good at (which op is how much more expensive than another) and takes from a
+    measurement what the measurement knows (how long a single device takes for everything). Devices may be
+    patterns (``gpu*``: each takes that long); those not named keep their times. An estimate stays an
+    estimate, of a known sum.
 
     Raises
     ------
@@ -62,18 +64,26 @@ def scale_to(costs: Costs, graph: Graph, cluster: Cluster, totals: Mapping[str, 
     time = costs.time.copy()
     for pattern, total in totals.items():
         if not (math.isfinite(total) and total > 0):
-            raise InputError(f"the total of device {pattern!r} must be a finite number of seconds > 0, not {total}")
+            raise InputError(
+                f"the total of device {pattern!r} must be a finite number of seconds > 0, not {total}"
+            )
         found = [d for d, name in enumerate(cluster.names) if name == pattern or fnmatchcase(name, pattern)]
         if not found:
-            raise InputError(f"there is no device {pattern!r} to scale: choose one of {', '.join(cluster.names)}")
+            raise InputError(
+                f"there is no device {pattern!r} to scale: choose one of {', '.join(cluster.names)}"
+            )
         for d in found:
             unsupported = np.flatnonzero(np.isinf(time[:, d]))
             if len(unsupported):
                 op = graph.names[unsupported[0]]
-                raise InputError(f"device {cluster.names[d]!r} does not support op {op!r}, so it has no total to scale to")
+                raise InputError(
+                    f"device {cluster.names[d]!r} does not support op {op!r}, so it has no total to scale to"
+                )
             now = float(time[:, d].sum())
             if now <= 0:
-                raise InputError(f"all ops take no time on device {cluster.names[d]!r}, so it cannot be scaled")
+                raise InputError(
+                    f"all ops take no time on device {cluster.names[d]!r}, so it cannot be scaled"
+                )
             time[:, d] *= total / now
     said = ", ".join(f"{device}={total:g} s" for device, total in totals.items())
     return replace(costs, time=time, text=f"{costs.text}, scaled to {said}") if said else costs
@@ -89,7 +99,9 @@ def parse_totals(text: str) -> dict[str, float]:
     for entry in text.split(","):
         device, separator, value = entry.strip().partition("=")
         if not separator or not device:
-            raise InputError(f"--scale-to {text!r} must be written DEVICE=SECONDS,…, e.g. cpu=0.0128,gpu=12ms")
+            raise InputError(
+                f"--scale-to {text!r} must be written DEVICE=SECONDS,…, e.g. cpu=0.0128,gpu=12ms"
+            )
         if device in totals:
             raise InputError(f"--scale-to {text!r} names device {device!r} twice")
         try:

@@ -1,4 +1,4 @@
-"""What an op does to a machine: the kind behind the names that ONNX, OpenVINO, torch and the zoo give to operators."""
+"""What an op does to a machine: the kind behind the op types of ONNX, OpenVINO, torch and the zoo."""
 
 from __future__ import annotations
 
@@ -13,59 +13,66 @@ from loadmaster.graph import Graph
 __all__ = ["KINDS", "TRAFFIC_KINDS", "op_kind", "op_kinds"]
 
 KINDS = ("data", "view", "conv", "matmul", "recurrent", "elementwise", "reduction", "memory", "other")
-"""``data``: nothing runs (inputs, constants, results). ``view``: only the shape changes. ``conv``, ``matmul``,
-``recurrent``: arithmetic. ``elementwise``, ``reduction``, ``memory``: reading and writing. ``other``: not known."""
+"""``data``: nothing runs (inputs, constants, results). ``view``: only the shape changes. ``conv``,
+``matmul``, ``recurrent``: arithmetic. ``elementwise``, ``reduction``, ``memory``: reading and writing.
+``other``: not known."""
 
 TRAFFIC_KINDS = ("elementwise", "reduction", "memory")
 """Kinds that memory bandwidth limits rather than arithmetic."""
 
 TYPES = {
     "data": """
-        parameter constant const result input output placeholder initializer getattr weight variable variablev2 readvalue
+        parameter constant const result input output placeholder initializer getattr weight variable
+        variablev2 readvalue
     """,
     "view": """
-        reshape squeeze unsqueeze flatten identity view viewas unsafeview expanddims shapeof shape size rank noop
-        stopgradient alias detach
+        reshape squeeze unsqueeze flatten identity view viewas unsafeview expanddims shapeof shape size
+        rank noop stopgradient alias detach
     """,
     "conv": """
-        conv conv1d conv2d conv3d convolution groupconvolution convolutionbackpropdata groupconvolutionbackpropdata
-        convtranspose depthwiseconv depthwiseconv2d depthwiseconv2dnative deformableconvolution convinteger qlinearconv
-        fusedconv binaryconvolution
+        conv conv1d conv2d conv3d convolution groupconvolution convolutionbackpropdata
+        groupconvolutionbackpropdata convtranspose depthwiseconv depthwiseconv2d depthwiseconv2dnative
+        deformableconvolution convinteger qlinearconv fusedconv binaryconvolution
     """,
     "matmul": """
-        matmul gemm batchmatmul batchmatmulv2 fullyconnected linear einsum mm bmm addmm baddbmm addbmm matmulinteger
-        qlinearmatmul attention scaleddotproductattention multiheadattention dense innerproduct fusedmatmul dot tensordot
+        matmul gemm batchmatmul batchmatmulv2 fullyconnected linear einsum mm bmm addmm baddbmm addbmm
+        matmulinteger qlinearmatmul attention scaleddotproductattention multiheadattention dense
+        innerproduct fusedmatmul dot tensordot
     """,
     "recurrent": """
         lstm gru rnn lstmcell grucell rnncell lstmsequence grusequence rnnsequence augrucell blocklstm
     """,
     "elementwise": """
-        add addn addv2 biasadd sub subtract mul multiply div divide truediv realdiv floordiv neg negative abs sign reciprocal
-        relu relu6 prelu leakyrelu elu selu celu gelu silu swish hswish hsigmoid hardswish hardsigmoid sigmoid logsigmoid
-        tanh softplus softsign mish exp expm1 log log1p sqrt rsqrt square pow power erf sin cos tan clamp clip minimum
-        maximum min max equal notequal less lessequal lessorequal greater greaterequal greaterorequal logicaland logicalor
-        logicalnot logicalxor and or not xor where select mod floormod floor ceil ceiling round sum mean fakequantize
-        quantizelinear dequantizelinear dropout bernoulli scale swiglu glu masking mask update sgd adam momentum rmsprop
-        optimizer optimizerstep applygradient applygradientdescent applyadam assign assignadd assignsub accumulate
-        batchnorm batchnormalization batchnorminference fusedbatchnorm fusedbatchnormv3 rotaryembedding rope isnan isinf
+        add addn addv2 biasadd sub subtract mul multiply div divide truediv realdiv floordiv neg
+        negative abs sign reciprocal relu relu6 prelu leakyrelu elu selu celu gelu silu swish hswish
+        hsigmoid hardswish hardsigmoid sigmoid logsigmoid tanh softplus softsign mish exp expm1 log
+        log1p sqrt rsqrt square pow power erf sin cos tan clamp clip minimum maximum min max equal
+        notequal less lessequal lessorequal greater greaterequal greaterorequal logicaland logicalor
+        logicalnot logicalxor and or not xor where select mod floormod floor ceil ceiling round sum mean
+        fakequantize quantizelinear dequantizelinear dropout bernoulli scale swiglu glu masking mask
+        update sgd adam momentum rmsprop optimizer optimizerstep applygradient applygradientdescent
+        applyadam assign assignadd assignsub accumulate batchnorm batchnormalization batchnorminference
+        fusedbatchnorm fusedbatchnormv3 rotaryembedding rope isnan isinf
     """,
     "reduction": """
-        softmax logsoftmax layernorm layernormalization skiplayernormalization instancenormalization groupnormalization
-        groupnorm instancenorm rmsnorm rmsnormalization simplifiedlayernormalization mvn normalizel2 lrn lpnormalization
-        meanvariancenormalization reducesum reducemean reducemax reducemin reduceprod reducel1 reducel2 reducelogsumexp
-        reducesumsquare reducelogicaland reducelogicalor argmax argmin topk cumsum maxpool averagepool avgpool
-        globalaveragepool globalavgpool globalmaxpool adaptiveavgpool adaptiveaveragepool adaptivemaxpool lppool pool
-        crossentropy softmaxcrossentropy softmaxcrossentropyloss sparsesoftmaxcrossentropy nllloss negativeloglikelihoodloss
-        loss norm var std nonmaxsuppression sort unique amax amin logsumexp
+        softmax logsoftmax layernorm layernormalization skiplayernormalization instancenormalization
+        groupnormalization groupnorm instancenorm rmsnorm rmsnormalization simplifiedlayernormalization
+        mvn normalizel2 lrn lpnormalization meanvariancenormalization reducesum reducemean reducemax
+        reducemin reduceprod reducel1 reducel2 reducelogsumexp reducesumsquare reducelogicaland
+        reducelogicalor argmax argmin topk cumsum maxpool averagepool avgpool globalaveragepool
+        globalavgpool globalmaxpool adaptiveavgpool adaptiveaveragepool adaptivemaxpool lppool pool
+        crossentropy softmaxcrossentropy softmaxcrossentropyloss sparsesoftmaxcrossentropy nllloss
+        negativeloglikelihoodloss loss norm var std nonmaxsuppression sort unique amax amin logsumexp
     """,
     "memory": """
-        concat concatv2 cat stack pack unpack unstack split splitv variadicsplit slice stridedslice strideslice gather
-        gathernd gatherelements gatherv2 gathertree embedding embeddingbag embeddinglookup lookup scatter scatternd
-        scatterelements scatterupdate scatterndupdate scatterelementsupdate transpose permute pad tile copy clone contiguous
-        cast convert convertlike tofp16 resize upsample interpolate depthtospace spacetodepth spacetobatch batchtospace
-        spacetobatchnd batchtospacend reorder roll reverse reversesequence reversev2 flip range onehot eyelike eye zeros ones
-        zeroslike oneslike constantofshape fill full trilu tril triu expand broadcast nonzero identityn send recv memcpy shift indexselect
-        shufflechannels
+        concat concatv2 cat stack pack unpack unstack split splitv variadicsplit slice stridedslice
+        strideslice gather gathernd gatherelements gatherv2 gathertree embedding embeddingbag
+        embeddinglookup lookup scatter scatternd scatterelements scatterupdate scatterndupdate
+        scatterelementsupdate transpose permute pad tile copy clone contiguous cast convert convertlike
+        tofp16 resize upsample interpolate depthtospace spacetodepth spacetobatch batchtospace
+        spacetobatchnd batchtospacend reorder roll reverse reversesequence reversev2 flip range onehot
+        eyelike eye zeros ones zeroslike oneslike constantofshape fill full trilu tril triu expand
+        broadcast nonzero identityn send recv memcpy shift indexselect shufflechannels
     """,
 }
 KIND_OF = {name: kind for kind, names in TYPES.items() for name in names.split()}

@@ -56,18 +56,27 @@ def load_cluster(source: str | Path) -> Cluster:
 def accelerators(k: int, cpus: int = 1, *, capacity: float = 16 * 2**30) -> Cluster:
     """``k`` equal accelerators and ``cpus`` CPUs behind one host, everything on links of 12 GB/s and 10 µs.
 
-    A round-number cluster for examples and tests: accelerators of 10 Tflop/s and 500 GB/s, CPUs of 0.5 Tflop/s
-    and 50 GB/s.
+    A round-number cluster for examples and tests: accelerators of 10 Tflop/s and 500 GB/s, CPUs of 0.5
+    Tflop/s and 50 GB/s.
     """
     if k < 0 or cpus < 0 or k + cpus == 0:
         raise InputError(f"a cluster needs at least one device, not {k} accelerators and {cpus} CPUs")
     round_numbers = ("round numbers of no machine in particular",)
     devices = [
-        Device(f"acc{i}", "acc", capacity=capacity, flops=10e12, bandwidth=500e9, launch=5e-6, source=round_numbers)
+        Device(
+            f"acc{i}",
+            "acc",
+            capacity=capacity,
+            flops=10e12,
+            bandwidth=500e9,
+            launch=5e-6,
+            source=round_numbers,
+        )
         for i in range(k)
     ]
     devices += [
-        Device(f"cpu{i}", "cpu", flops=0.5e12, bandwidth=50e9, launch=1e-6, source=round_numbers) for i in range(cpus)
+        Device(f"cpu{i}", "cpu", flops=0.5e12, bandwidth=50e9, launch=1e-6, source=round_numbers)
+        for i in range(cpus)
     ]
     size = len(devices)
     link = Link(latency=10e-6, bandwidth=12e9)

@@ -1,10 +1,11 @@
-"""Numbers with units, as cluster and cost files write them: ``"16 GiB"``, ``"12 GB/s"``, ``"10 us"``, ``"9.3 TFLOP/s"``."""
+"""Numbers with units, as cluster and cost files write them: ``"16 GiB"``, ``"12 GB/s"``, ``"9.3 TFLOP/s"``."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 __all__ = ["BYTES", "BYTES_PER_SECOND", "COUNT", "FLOP_PER_SECOND", "SECONDS", "Quantity", "parse_quantity"]
@@ -28,12 +29,16 @@ BYTES_PER_SECOND = Quantity("a bandwidth", "bytes per second", '"12 GB/s"')
 FLOP_PER_SECOND = Quantity("a computing speed", "floating point operations per second", '"9.3 TFLOP/s"')
 COUNT = Quantity("a plain number", "no unit", "1.5e5")
 
-DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+DECIMAL = {
+    p: Decimal(10) ** e for p, e in (("", 0), ("k", 3), ("K", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15))
+}
+BINARY = {p: Decimal(2) ** e for p, e in (("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40))}
 
-UNITS: dict[str, tuple[Quantity, float]] = {
-    **{unit: (SECONDS, factor) for unit, factor in (("s", 1.0), ("ms", 1e-3), ("ns", 1e-9))},
-    **{unit: (SECONDS, 1e-6) for unit in ("us", "µs", "μs")},
+UNITS: dict[str, tuple[Quantity, Decimal]] = {
+    **{
+        u: (SECONDS, Decimal(10) ** e)
+        for u, e in (("s", 0), ("ms", -3), ("us", -6), ("µs", -6), ("μs", -6), ("ns", -9))
+    },
     **{f"{p}B": (BYTES, f) for p, f in (DECIMAL | BINARY).items()},
     **{f"{p}B/s": (BYTES_PER_SECOND, f) for p, f in (DECIMAL | BINARY).items()},
     **{f"{p}bit/s": (BYTES_PER_SECOND, f / 8) for p, f in DECIMAL.items()},
@@ -51,17 +56,19 @@ NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?
 def parse_quantity(value: Any, quantity: Quantity) -> float:
     """The number in the quantity's own unit.
 
-    >>> parse_quantity("12 GB/s", BYTES_PER_SECOND), parse_quantity(1e9, BYTES), parse_quantity("64 MiB", BYTES)
-    (12000000000.0, 1000000000.0, 67108864.0)
+    >>> parse_quantity("12 GB/s", BYTES_PER_SECOND), parse_quantity("64 MiB", BYTES), parse_quantity(0.5, SECONDS)
+    (12000000000.0, 67108864.0, 0.5)
 
     Raises
     ------
-    ValueError : not a number, not finite, of an unknown unit or of a unit that measures something else; the message
-        completes "KEY must be …".
+    ValueError : not a number, not finite, of an unknown unit or of a unit that measures something else; the
+        message completes "KEY must be …".
     """
     wanted = f"must be {quantity} in {quantity.unit} such as {quantity.example}"
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        kind = "true or false" if isinstance(value, bool) else "a list" if isinstance(value, list) else "a table"
+        kind = (
+            "true or false" if isinstance(value, bool) else "a list" if isinstance(value, list) else "a table"
+        )
         raise ValueError(f"{wanted}, not {kind}")
     if not isinstance(value, str):
         number = float(value)
@@ -69,14 +76,15 @@ def parse_quantity(value: Any, quantity: Quantity) -> float:
         match = NUMBER.fullmatch(value)
         if not match:
             raise ValueError(f"{wanted}, not {value!r}")
-        number = float(match[1])
+        exact = Decimal(match[1].replace("_", ""))
         if match[2]:
             if match[2] not in UNITS:
                 raise ValueError(f"{wanted}, but {match[2]!r} in {value!r} is not a unit")
             measured, factor = UNITS[match[2]]
             if measured is not quantity:
                 raise ValueError(f"{wanted}, but {value!r} is {measured}")
-            number *= factor
+            exact *= factor  # in decimal, so that "10 us" is 1e-05 and not 9.999999999999999e-06
+        number = float(exact)
     if not math.isfinite(number):
         raise ValueError(f"{wanted}, not {value}")
     return number

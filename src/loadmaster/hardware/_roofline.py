@@ -17,13 +17,15 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def roofline(graph: Graph, cluster: Cluster, *, precision: str = "fp32") -> FloatArray:
-    """(ops, devices) seconds: ``launch + max(flops / speed, weights / weight bandwidth + activations / bandwidth)``.
+    """(ops, devices) seconds: ``launch + max(flops / speed, weights / weight bandwidth + activations /
+    bandwidth)``.
 
-    ``speed`` is the device's peak in that precision times the efficiency of the kind of op (:func:`op_kind`), and is reached
-    by large ops only: an op with few elements of output cannot fill the machine, so arithmetic takes
-    ``1 + saturation / elements`` times as long. Elementwise ops, reductions and copies reach their kind's share of the memory
-    bandwidth, all others the share ``bandwidth``. Nothing runs for inputs, constants and results, and nothing is moved when
-    only a shape changes: their time is 0. ``precision`` chooses the peak; the bytes are those of the graph.
+    ``speed`` is the device's peak in that precision times the efficiency of the kind of op (:func:`op_kind`),
+    and is reached by large ops only: an op with few elements of output cannot fill the machine, so arithmetic
+    takes ``1 + saturation / elements`` times as long. Elementwise ops, reductions and copies reach their
+    kind's share of the memory bandwidth, all others the share ``bandwidth``. Nothing runs for inputs,
+    constants and results, and nothing is moved when only a shape changes: their time is 0. ``precision``
+    chooses the peak; the bytes are those of the graph.
 
     Weights are an op's own ``param_bytes`` and what it reads from constants.
 
@@ -38,7 +40,9 @@ def roofline(graph: Graph, cluster: Cluster, *, precision: str = "fp32") -> Floa
     for d, device in enumerate(cluster.devices):
         peak = device.peak(precision)
         if peak is None or device.bandwidth is None:
-            raise InputError(f"device {device.name!r} has no flops or bandwidth, so op times cannot be estimated")
+            raise InputError(
+                f"device {device.name!r} has no flops or bandwidth, so op times cannot be estimated"
+            )
         compute, bandwidth, saturation = _by_kind(device, kinds)
         arithmetic = graph.flops / (peak * compute)
         large = elements > 0
@@ -50,7 +54,8 @@ def roofline(graph: Graph, cluster: Cluster, *, precision: str = "fp32") -> Floa
 
 
 def _weights_read(graph: Graph) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(ops,) bytes of weights and of activations that an op moves, and elements of its outputs (0 where unknown)."""
+    """(ops,) bytes of weights and of activations that an op moves, and elements of its outputs (0 where
+    unknown)."""
     weights = graph.param_bytes.copy()
     from_constant = constant_valued(graph)[graph.tensor_producer[graph.edge_tensor]]
     if from_constant.any():
@@ -61,7 +66,8 @@ def _weights_read(graph: Graph) -> tuple[FloatArray, FloatArray, FloatArray]:
     else:
         activations = graph.bytes_read + graph.bytes_written
     elements = np.array(
-        [sum(float(np.prod(shape, dtype=np.float64)) for shape in shapes) for shapes in graph.output_shapes], np.float64
+        [sum(float(np.prod(shape, dtype=np.float64)) for shape in shapes) for shapes in graph.output_shapes],
+        np.float64,
     )
     return weights, activations, np.where(elements > 0, elements, graph.bytes_written / 4)
 

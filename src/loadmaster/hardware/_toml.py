@@ -1,7 +1,8 @@
 """TOML read so that a mistake is named: which file, which line, which key.
 
-The standard library's parser keeps no line numbers of values. They are found by scanning the text once more for table
-headers and ``key =`` (:func:`line_numbers`); an inline table has the line of its key, and a missing key that of its table.
+The standard library's parser keeps no line numbers of values. They are found by scanning the text once more
+for table headers and ``key =`` (:func:`line_numbers`); an inline table has the line of its key, and a missing
+key that of its table.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def parse_toml(text: str, source: str) -> Table:
         what, line = (match[1], match[2]) if match else (str(error), None)
         hint = "; a number with a unit is written in quotes" if "value" in what else ""
         where = line or max(1, len(text.splitlines()))
-        raise InputError(f"{source}, line {where}: is not valid TOML ({what[:1].lower()}{what[1:]}{hint})") from None
+        raise InputError(
+            f"{source}, line {where}: is not valid TOML ({what[:1].lower()}{what[1:]}{hint})"
+        ) from None
     return Table(data, (), source, line_numbers(text), "the file")
 
 
@@ -171,7 +174,9 @@ class Table:
             self.fail(key, f"must be a text in quotes or a list of them, not {value!r}")
         return tuple(entries)
 
-    def quantity(self, key: str, quantity: Quantity, *, zero: bool = False, most: float | None = None) -> float:
+    def quantity(
+        self, key: str, quantity: Quantity, *, zero: bool = False, most: float | None = None
+    ) -> float:
         """A number, which may be a string with a unit; > 0, or >= 0 where ``zero`` is allowed."""
         try:
             number = parse_quantity(self.require(key), quantity)

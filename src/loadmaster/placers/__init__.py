@@ -4,6 +4,7 @@ from loadmaster.errors import InputError
 from loadmaster.placers._base import Placer, parameters
 from loadmaster.placers._search import Budget, Progress, ProgressCallback
 from loadmaster.placers.annealing import Annealing
+from loadmaster.placers.expert import Expert
 from loadmaster.placers.greedy import Greedy
 from loadmaster.placers.heft import Heft
 from loadmaster.placers.local_search import LocalSearch
@@ -13,7 +14,8 @@ from loadmaster.placers.single import Single
 __all__ = ["PLACERS", "Budget", "Placer", "Progress", "ProgressCallback", "get_placer", "parameters"]
 
 PLACERS: dict[str, Placer] = {
-    placer.name: placer for placer in (Single(), Random(), Greedy(), Heft(), LocalSearch(), Annealing())
+    placer.name: placer
+    for placer in (Single(), Random(), Greedy(), Expert(), Heft(), LocalSearch(), Annealing())
 }
 """All placers by name, with their default hyper-parameters."""
 

@@ -15,11 +15,24 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from loadmaster.placers._critical import critical_ops
 from loadmaster.placers._feasible import atoms_of
 from loadmaster.placers._moves import LONGEST, members_of, moves_of, propose, uniform
 from loadmaster.problem import Problem
+from loadmaster.problem._concurrent import ConcurrentSimulator
+from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
 from loadmaster.problem._model import Pipeline, Serial
-from loadmaster.problem._nets import APART, OVERLAP, SERIAL, cost_of, load_cost, move_op, nets_of, new_ledger, reset
+from loadmaster.problem._nets import (
+    APART,
+    OVERLAP,
+    SERIAL,
+    cost_of,
+    load_cost,
+    move_op,
+    nets_of,
+    new_ledger,
+    reset,
+)
 from loadmaster.problem._pipeline import contiguity_of, is_contiguous
 
 __all__ = ["BatchChain", "Chain", "NetChain", "new_chain"]
@@ -28,6 +41,7 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 Costs = Callable[[IntArray], tuple[FloatArray, BoolArray]]
+Focus = Callable[[IntArray], IntArray]
 
 
 class Chain(Protocol):
@@ -35,12 +49,22 @@ class Chain(Protocol):
 
     best: IntArray
     """(n,) devices of the best placement that the chain has met since it was made."""
-    best_cost: float
-    """Its cost, up to rounding."""
-    cost: float
-    """Cost of where the chain stands, up to rounding."""
-    device: IntArray
-    """(n,) where the chain stands."""
+
+    @property
+    def best_cost(self) -> float:
+        """Cost of the best placement, up to rounding."""
+        ...
+
+    @property
+    def cost(self) -> float:
+        """Cost of where the chain stands, up to rounding."""
+        ...
+
+    @property
+    def device(self) -> IntArray:
+        """(n,) where the chain stands."""
+        ...
+
     idle: int
     """Evaluations since the chain last improved on its best cost since :meth:`start`."""
 
@@ -60,12 +84,20 @@ class Chain(Protocol):
         ...
 
 
-def new_chain(problem: Problem, seed: int, costs: Costs | None = None) -> Chain:
-    """The right chain for the problem's execution model; ``costs`` evaluates (k, n) devices where there is no delta."""
-    if isinstance(problem.model, Serial | Pipeline) and costs is None:
+def new_chain(problem: Problem, seed: int, evaluator: Evaluator) -> Chain:
+    """The right chain for the problem's execution model and evaluator."""
+    if not isinstance(evaluator, SimulatedEvaluator):
+        return BatchChain(problem, seed, evaluator.evaluate_batch)
+    if isinstance(problem.model, Serial | Pipeline):
         return NetChain(problem, seed)
-    assert costs is not None
-    return BatchChain(problem, seed, costs)
+    simulator = evaluator.simulator
+    if not isinstance(simulator, ConcurrentSimulator):
+        return BatchChain(problem, seed, simulator.costs)
+
+    def focus(device: IntArray) -> IntArray:
+        return critical_ops(problem, device, *simulator.schedule(device))
+
+    return BatchChain(problem, seed, simulator.costs, focus)
 
 
 class NetChain:
@@ -181,7 +213,9 @@ def _walk(  # type: ignore[no-untyped-def]
                 )  # fmt: skip
         fresh = _energy(kind, compute, comm, aim)
         rise = fresh - energy
-        accept = rise <= 0.0 or (temperature > 0.0 and uniform(rng) < math.exp(-rise / (temperature * numbers[0] + 1e-300)))
+        accept = rise <= 0.0 or (
+            temperature > 0.0 and uniform(rng) < math.exp(-rise / (temperature * numbers[0] + 1e-300))
+        )
         if accept and contiguity != 0:
             accept = is_contiguous(contiguity, tail, head, device, devices)
         if not accept:
@@ -216,12 +250,15 @@ def _walk(  # type: ignore[no-untyped-def]
 class BatchChain:
     """Several moves from the same placement are evaluated at once; the first that is accepted is made, the rest is forgotten.
 
-    The batch grows while moves are refused and shrinks when they are accepted, so that little is wasted.
+    The batch grows while moves are refused and shrinks when they are accepted, so that little is wasted. ``focus`` names the ops
+    of a placement that most moves should begin with (the critical ones).
     """
 
     LARGEST = 32
+    FOCUSED = 0.7
+    """Share of the moves that begin with a critical op."""
 
-    def __init__(self, problem: Problem, seed: int, costs: Costs) -> None:
+    def __init__(self, problem: Problem, seed: int, costs: Costs, focus: Focus | None = None) -> None:
         self._problem = problem
         self._costs = costs
         self._moves = moves_of(problem)
@@ -233,6 +270,9 @@ class BatchChain:
         self.cost = math.inf
         self._since = math.inf
         self._batch = 4
+        self._focus = focus
+        self._focused = np.zeros(0, np.int32)
+        self._stale = 0
         self.best = np.zeros(problem.n, np.int32)
         self.best_cost = math.inf
         self.device = np.zeros(problem.n, np.int32)
@@ -245,6 +285,7 @@ class BatchChain:
         self._at[self._of_op] = device
         self._used[:] = np.bincount(self._at, self._moves.memory, len(self._used))
         self._since, self.idle = self.cost, 0
+        self._stale = self.LARGEST
         self._note()
 
     def rebase(self) -> None:
@@ -263,11 +304,13 @@ class BatchChain:
         made = 0
         while made < evaluations:
             rows = min(self._batch, evaluations - made)
+            self._refocus()
             atoms, targets = np.empty((rows, LONGEST), np.int32), np.empty((rows, LONGEST), np.int32)
             counts, devices = np.empty(rows, np.int64), np.empty((rows, self._problem.n), np.int32)
             drawn = _draw(
-                *self._moves, *self._members, self._rng, self._at, self._used, self.device, atoms, targets, counts, devices
-            )
+                *self._moves, *self._members, self._focused, self.FOCUSED, self._rng, self._at, self._used, self.device,
+                atoms, targets, counts, devices,
+            )  # fmt: skip
             if drawn == 0:
                 break
             cost, feasible = self._costs(devices[:drawn])
@@ -279,26 +322,49 @@ class BatchChain:
                 self._batch = min(self.LARGEST, self._batch + 1 + self._batch // 2)
                 continue
             self._batch = max(1, self._batch // 2)
-            for a, d in zip(atoms[accepted, : counts[accepted]], targets[accepted, : counts[accepted]], strict=True):
+            for a, d in zip(
+                atoms[accepted, : counts[accepted]], targets[accepted, : counts[accepted]], strict=True
+            ):
                 self._used[self._at[a]] -= self._moves.memory[a]
                 self._used[d] += self._moves.memory[a]
                 self._at[a] = d
             self.device = devices[accepted].copy()
             self.cost = float(cost[accepted])
+            self._stale += drawn
             self._note()
         return made
+
+    def _refocus(self) -> None:
+        """Look for the critical ops again, but not after every single move: it costs about as much as an evaluation."""
+        if self._focus is None or self._stale < 8:
+            return
+        self._stale = 0
+        atoms = np.zeros(len(self._at), np.bool_)
+        atoms[self._of_op[self._focus(self.device)]] = True
+        self._focused = self._moves.movable[atoms[self._moves.movable]]
 
 
 @njit(cache=True, nogil=True)
 def _draw(  # type: ignore[no-untyped-def]
     movable, allowed, memory, capacity, neighbour_ptr, neighbour, member_ptr, member_op,
-    rng, at, used, device, atoms, targets, counts, devices,
+    focused, share, rng, at, used, device, atoms, targets, counts, devices,
 ):  # fmt: skip
     """Fill rows with moves of the current placement; returns how many rows were filled (draws may fail)."""
     rows, made = len(counts), 0
     for _ in range(16 * rows + 64):
+        first = focused if len(focused) > 0 and uniform(rng) < share else movable
         count = propose(
-            movable, allowed, memory, capacity, neighbour_ptr, neighbour, rng, at, used, atoms[made], targets[made]
+            first,
+            allowed,
+            memory,
+            capacity,
+            neighbour_ptr,
+            neighbour,
+            rng,
+            at,
+            used,
+            atoms[made],
+            targets[made],
         )
         if count == 0:
             continue

@@ -58,8 +58,8 @@ class Tables(NamedTuple):
     net_ptr: IntArray
     net: IntArray
     """Atom -> the nets that it is a pin of."""
-    is_home: BoolArray
-    """Beside ``net``: whether the atom is the net's producer."""
+    role: IntArray
+    """Beside ``net``: 4 if the atom is the net's producer, else 0; see ``change``."""
     home: IntArray
     """(E,) atom that produces the net."""
     pins: IntArray
@@ -72,6 +72,9 @@ class Tables(NamedTuple):
     send: FloatArray
     recv: FloatArray
     """(E, C) seconds."""
+    change: FloatArray
+    """(E, C, 8) seconds that communication of a stage changes by when a pin of the net joins it: by role of the pin, plus 2 if it is
+    the first, plus 1 if it makes the net complete. A table instead of branches, which a processor could not predict."""
     overlap: bool
     loads: int
     following: IntArray
@@ -277,7 +280,7 @@ def _tables(
         channel=channel,
         net_ptr=net_ptr,
         net=net,
-        is_home=home[net] == owner,
+        role=np.where(home[net] == owner, 4, 0).astype(np.int32),
         home=np.ascontiguousarray(home, np.int32),
         pins=sizes,
         pin_ptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
@@ -285,10 +288,22 @@ def _tables(
         load=np.ascontiguousarray(booked_on, np.int32),
         send=send,
         recv=recv,
+        change=_change(send, recv),
         overlap=model.comm == "overlap",
         loads=loads,
         following=np.where(used < count, states[:, None] + step, -1).astype(np.int32),
     )
+
+
+def _change(send: FloatArray, recv: FloatArray) -> FloatArray:
+    """(E, C, 8) see :class:`Tables`."""
+    change = np.zeros((*send.shape, 8))
+    for first in (False, True):
+        for whole in (False, True):
+            case = 2 * first + whole
+            change[..., 4 + case] = (0.0 if first else -recv) + (0.0 if whole else send)
+            change[..., case] = recv if first else -send if whole else 0.0
+    return change
 
 
 def _channels(problem: Problem, first: IntArray) -> tuple[IntArray, FloatArray]:

@@ -16,13 +16,21 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from loadmaster.errors import InfeasibleError
-from loadmaster.graph._order import csr_from_pairs
+from loadmaster.graph._order import csr_from_pairs, sum_by
 from loadmaster.problem import Problem
 from loadmaster.problem._constraints import chain_arcs
 from loadmaster.problem._evaluator import SimulatedEvaluator
 from loadmaster.problem._model import Concurrent, Offload, Pipeline
 
-__all__ = ["Atoms", "atoms_of", "first_feasible", "prove_infeasible", "random_segments", "repair", "single_devices"]
+__all__ = [
+    "Atoms",
+    "atoms_of",
+    "first_feasible",
+    "prove_infeasible",
+    "random_segments",
+    "repair",
+    "single_devices",
+]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -64,7 +72,7 @@ def atoms_of(problem: Problem) -> Atoms:
     known = problem.__dict__.get("_atoms")
     if known is None:
         known = problem.__dict__["_atoms"] = _atoms(problem)
-    return known  # type: ignore[no-any-return]
+    return known
 
 
 def _atoms(problem: Problem) -> Atoms:
@@ -97,7 +105,7 @@ def _atoms(problem: Problem) -> Atoms:
         of_op=of_op,
         count=int(count),
         allowed=allowed,
-        memory=np.bincount(of_op, weighed, count),
+        memory=sum_by(of_op, weighed, count),
         time=time,
         component=component,
         successor_ptr=ptr,
@@ -134,7 +142,7 @@ def prove_infeasible(problem: Problem) -> None:
     weighed = problem.resident if _peak(problem) else problem.memory
     class_memory = np.bincount(problem.class_of, weighed, problem.classes)
     room = np.where(problem.class_allowed, problem.capacity, -1.0)
-    big = np.flatnonzero(class_memory > room.max(axis=1, initial=-1.0)) if problem.n else []
+    big = np.flatnonzero(class_memory > room.max(axis=1, initial=-1.0))
     if len(big):
         c = int(big[0])
         first = op[member[ptr[c]]]
@@ -155,7 +163,10 @@ def prove_infeasible(problem: Problem) -> None:
                 f"but it holds {problem.capacity[d]:.6g}: {need_by[d] - problem.capacity[d]:.6g} too many"
             )
     usable = problem.class_allowed.any(axis=0)
-    total, capacity = float(class_memory.sum()), float(problem.capacity[usable].sum()) if problem.n else np.inf
+    total, capacity = (
+        float(class_memory.sum()),
+        float(problem.capacity[usable].sum()) if problem.n else np.inf,
+    )
     if total > capacity * (1 + 1e-12):
         raise InfeasibleError(
             f"memory: all ops together need {total:.6g} bytes, but all devices together hold {capacity:.6g}: "
@@ -166,7 +177,9 @@ def prove_infeasible(problem: Problem) -> None:
 def single_devices(problem: Problem) -> Iterator[IntArray]:
     """For each device: everything that may go there does, the rest goes to its best device; then memory is repaired."""
     atoms = atoms_of(problem)
-    best = np.where(atoms.allowed, atoms.time, np.inf).argmin(axis=1) if atoms.count else np.zeros(0, np.int64)
+    best = (
+        np.where(atoms.allowed, atoms.time, np.inf).argmin(axis=1) if atoms.count else np.zeros(0, np.int64)
+    )
     for d in range(problem.devices):
         if atoms.count and not atoms.allowed[:, d].any():
             continue
@@ -314,9 +327,9 @@ def first_feasible(problem: Problem, seed: int = 0) -> IntArray:
     def feasible(device: IntArray) -> bool:
         return bool(check.evaluate_batch(device)[1][0])
 
-    for device in single_devices(problem):
-        if feasible(device):
-            return device
+    for single in single_devices(problem):
+        if feasible(single):
+            return single
     rng = np.random.default_rng(seed)
     for attempt in range(TRIES):
         for device in (random_segments(problem, rng, full=attempt % 2 == 0), _first_fit(problem, rng)):

@@ -2,10 +2,16 @@
 
 For prices π (one per class) and a load price λ >= 0 the program maximises
 
-    π(S) - λ · load(S)   over the bundles S with   Σ floor(load of a decision / δ) <= g,   for every g = 0 … G at once.
+    π(S) - λ · load(S)   over the bundles S with   grid load(S) <= g,   for every g = 0 … G at once,
 
-Every bundle with a load of at most T satisfies the constraint for g = floor(T / δ), so the maximum plus λT is an upper bound on
-π(S) over these bundles, whatever λ is: the grid relaxes the limit on the load, and λ takes back most of what the floors give away.
+where the grid load of a bundle is a whole number of at most load(S) / δ. Every bundle with a load of at most T has a grid load of at
+most T / δ, so the maximum plus λT is an upper bound on π(S) over these bundles, whatever λ is: the grid relaxes the limit on
+the load, and λ takes back some of what rounding down gives away.
+
+Rounding down each decision would give away half a step per decision. Instead every state s gets an offset φ(s) in [0, 1), 0 at both
+ends, and an arc from q to s counts floor(load / δ + φ(q) - φ(s)) steps: along a path the offsets cancel, so that the sum is a
+relaxation for any offsets, and an arc with φ(s) = load / δ + φ(q) modulo 1 loses nothing. A state chooses its offset so that the arcs
+which good bundles use lose least; a bundle then pays for its changes of mind and not for its size.
 """
 
 from __future__ import annotations
@@ -24,17 +30,24 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
+ROUNDING = 1e-9
+"""What the floor of an arc may be too high by, in steps; budgets make up for it."""
+
 
 class Grid(NamedTuple):
-    """Loads in whole steps of ``step`` seconds, rounded down.
+    """Loads in whole steps of ``step`` seconds.
 
-    shift : (arcs,) what an arc adds.
+    step : δ, seconds.
+    size : G, the largest budget.
+    slack : what the rounding of all arcs together may be too high by, in steps.
+    shift : (arcs,) steps that an arc counts (-1 is possible).
     low, high : (states,) the range of budgets that matter at a state: no path needs less, none to the end allows more.
     first : (states + 1,) where a state's range begins in a table.
     """
 
     step: float
     size: int
+    slack: float
     shift: IntArray
     low: IntArray
     high: IntArray
@@ -45,39 +58,61 @@ class Grid(NamedTuple):
         """Number of (state, budget) pairs."""
         return int(self.first[-1])
 
-
-class Table(NamedTuple):
-    """Values of all (state, budget) pairs, for tracing bundles back."""
-
-    grid: Grid
-    value: FloatArray
-    gain: FloatArray
+    def budget(self, load: float) -> int:
+        """The budget that all bundles with at most this load (seconds) stay within."""
+        return min(int(np.floor(load / self.step + self.slack)), self.size)
 
 
-def grid_of(states: States, limit: float, size: int) -> Grid:
+def grid_of(states: States, limit: float, size: int, weight: FloatArray | None = None) -> Grid:
     """A grid of about ``size`` steps up to ``limit`` seconds.
 
-    The step is the one, within three percent, that the floors lose least on: many ops cost the same.
+    ``weight`` (arcs,) says how much an arc's rounding matters. The step is, of some within three percent, the one that
+    loses least.
     """
-    load = states.load[states.load > 0]
-    best, least = limit / size, np.inf
-    for tried in limit / size * np.linspace(0.97, 1.03, 41) if size > 1 and len(load) else ():
-        lost = float((load - tried * np.floor(load * (1 - 1e-12) / tried)).sum())
-        if lost < least:
-            best, least = float(tried), lost
-    return _grid(states, best, limit)
-
-
-def _grid(states: States, step: float, limit: float) -> Grid:
-    # The factor makes up for a division that rounds up to a whole number.
-    shift = np.floor(states.load * ((1.0 - 1e-12) / step)).astype(np.int32)
-    size = int(np.floor(limit / step)) + 1
-    low, high, first = _ranges(states.layer, states.arc_ptr, states.source, shift, size)
-    return Grid(step, size, shift, low, high, first)
+    weight = np.ones(len(states.load)) if weight is None else weight
+    best: tuple[float, float, IntArray] | None = None
+    for tried in limit / size * np.linspace(0.97, 1.03, 13):
+        shift, lost = _shifts(states.arc_ptr, states.source, states.load / tried, weight)
+        if best is None or lost * tried < best[0]:
+            best = lost * tried, float(tried), shift
+    assert best is not None
+    _, step, shift = best
+    slack = (len(states.order) + 1) * ROUNDING
+    largest = int(np.floor(limit / step + slack))
+    low, high, first = _ranges(states.arc_ptr, states.source, shift, largest)
+    return Grid(step, largest, slack, shift, low, high, first)
 
 
 @njit(cache=True, nogil=True)
-def _ranges(layer, arc_ptr, source, shift, size):  # type: ignore[no-untyped-def]
+def _shifts(arc_ptr, source, load, weight):  # type: ignore[no-untyped-def]
+    """(arcs,) steps that an arc counts, and the weighted loss; ``load`` is in steps."""
+    states = len(arc_ptr) - 1
+    offset = np.zeros(states)
+    shift = np.zeros(len(load), np.int32)
+    total = 0.0
+    for s in range(1, states):
+        begin, end = arc_ptr[s], arc_ptr[s + 1]
+        best, least = 0.0, np.inf
+        # The last state must have offset 0; the others try to be lossless for each of their arcs.
+        for a in range(begin, end):
+            there = load[a] + offset[source[a]]
+            candidate = 0.0 if s == states - 1 else there - np.floor(there)
+            lost = 0.0
+            for b in range(begin, end):
+                x = load[b] + offset[source[b]] - candidate
+                lost += weight[b] * (x - np.floor(x + ROUNDING))
+            if lost < least:
+                best, least = candidate, lost
+        offset[s] = best
+        if end > begin:
+            total += least
+        for a in range(begin, end):
+            shift[a] = np.int32(np.floor(load[a] + offset[source[a]] - best + ROUNDING))
+    return shift, total
+
+
+@njit(cache=True, nogil=True)
+def _ranges(arc_ptr, source, shift, size):  # type: ignore[no-untyped-def]
     states = len(arc_ptr) - 1
     far = np.int32(1 << 30)
     low, rest = np.full(states, far, np.int32), np.full(states, far, np.int32)
@@ -96,17 +131,25 @@ def _ranges(layer, arc_ptr, source, shift, size):  # type: ignore[no-untyped-def
     return low, high, first
 
 
+class Table(NamedTuple):
+    """Values of all (state, budget) pairs, for tracing bundles back."""
+
+    grid: Grid
+    value: FloatArray
+    gain: FloatArray
+
+
 def new_table(states: States, grid: Grid) -> Table:
     """Room for the values of a grid."""
     return Table(grid, np.empty(grid.cells), np.empty(len(states.load)))
 
 
 def best_values(states: States, table: Table, prices: FloatArray, load_price: float) -> FloatArray:
-    """(grid size + 1,) the best value for every budget; fills the table."""
+    """(G + 1,) the best value for every budget 0 … G; fills the table."""
     grid = table.grid
     _gains(states.layer, states.arc_ptr, states.order, states.taken, states.load, prices, load_price, table.gain)
     _fill(states.arc_ptr, states.source, grid.shift, table.gain, grid.low, grid.high, grid.first, table.value)
-    return table.value[grid.first[-2] :]
+    return table.value[grid.first[-1] - grid.size - 1 :]
 
 
 @njit(cache=True, nogil=True)
@@ -140,21 +183,20 @@ def _relax(into, out, gain):  # type: ignore[no-untyped-def]
         into[g] = candidate if candidate > into[g] else into[g]
 
 
-def best_bundle(states: States, table: Table, budget: int) -> BoolArray:
-    """(classes,) the bundle that attains the best value for a budget (in grid steps)."""
+def best_bundle(states: States, table: Table, budget: int) -> IntArray:
+    """(classes,) the arcs of the bundle that attains the best value for a budget."""
     grid = table.grid
-    taken: BoolArray = np.zeros(len(states.order), np.bool_)
-    _trace(
-        states.layer, states.arc_ptr, states.source, states.taken, states.order, grid.shift, table.gain, grid.low,
-        grid.high, grid.first, table.value, min(budget, grid.size), taken,
+    return _trace(
+        states.arc_ptr, states.source, grid.shift, table.gain, grid.low, grid.high, grid.first, table.value,
+        min(budget, grid.size), len(states.order),
     )  # fmt: skip
-    return taken
 
 
 @njit(cache=True, nogil=True)
-def _trace(layer, arc_ptr, source, taken, order, shift, gain, low, high, first, value, budget, inside):  # type: ignore[no-untyped-def]
+def _trace(arc_ptr, source, shift, gain, low, high, first, value, budget, steps):  # type: ignore[no-untyped-def]
+    path = np.empty(steps, np.int32)
     s, g = len(low) - 1, budget
-    for i in range(len(order) - 1, -1, -1):
+    for i in range(steps - 1, -1, -1):
         best, best_arc, best_budget = -np.inf, -1, 0
         for a in range(arc_ptr[s], arc_ptr[s + 1]):
             q = source[a]
@@ -163,5 +205,6 @@ def _trace(layer, arc_ptr, source, taken, order, shift, gain, low, high, first, 
                 candidate = value[first[q] + b - low[q]] + gain[a]
                 if candidate > best:
                     best, best_arc, best_budget = candidate, a, b
-        inside[order[i]] = taken[best_arc] == 1
+        path[i] = best_arc
         s, g = source[best_arc], best_budget
+    return path

@@ -54,6 +54,17 @@ class States(NamedTuple):
         """Number of states."""
         return int(self.layer[-1])
 
+    def inside(self, path: IntArray) -> npt.NDArray[np.bool_]:
+        """(classes,) the bundle that a path (its arcs in order) stands for."""
+        inside = np.zeros(len(self.order), np.bool_)
+        inside[self.order] = self.taken[path] == 1
+        return inside
+
+    def path(self, inside: npt.NDArray[np.bool_]) -> IntArray | None:
+        """(classes,) the arcs of a bundle; None if the bundle is above the limit."""
+        path = _follow(self.layer, self.arc_ptr, self.source, self.taken, inside[self.order])
+        return None if path[-1] < 0 else path
+
 
 def states_of(bundles: Bundles, kind: Kind, order: Order, limit: float, most: int) -> States | None:
     """The states of bundles with a load of at most ``limit`` seconds; None if there are more than ``most`` (or too many nets open).
@@ -112,6 +123,26 @@ def _steps(
         np.array(send, np.float64),
         np.array(recv, np.float64),
     )
+
+
+@njit(cache=True, nogil=True)
+def _follow(layer, arc_ptr, source, taken, inside):  # type: ignore[no-untyped-def]
+    """The arcs from the first to the last state with these decisions; -1 in the last entry if there are none."""
+    path = np.full(len(inside), -1, np.int32)
+    at = 0
+    for i in range(len(inside)):
+        found = False
+        for s in range(layer[i + 1], layer[i + 2]):
+            for a in range(arc_ptr[s], arc_ptr[s + 1]):
+                if source[a] == at and (taken[a] == 1) == inside[i]:
+                    path[i], at, found = a, s, True
+                    break
+            if found:
+                break
+        if not found:
+            path[-1] = -1
+            break
+    return path
 
 
 @njit(cache=True, nogil=True)

@@ -116,7 +116,8 @@ def _count(pred_ptr, pred, succ_ptr, succ, gates, limit):  # type: ignore[no-unt
     for g in range(len(gates) - 1):
         base, end = gates[g], gates[g + 1]
         size = end - base
-        ready = np.empty(((size + 1) * (size + 2)) // 2 if size < 4000 else size * 64, np.int32)
+        # More than 64 atoms ready at a time are more ideals than anybody can count.
+        ready = np.empty(min((size + 1) * (size + 2) // 2, 64 * size), np.int32)
         first, stop, at = np.zeros(size + 2, np.int64), np.zeros(size + 2, np.int64), np.zeros(size + 2, np.int64)
         added = np.empty(size + 2, np.int32)
         for v in range(base, end):

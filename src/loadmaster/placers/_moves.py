@@ -140,7 +140,7 @@ def propose(  # type: ignore[no-untyped-def]
             if not known:
                 atom[count] = b
                 count += 1
-                if count == wanted or count == LONGEST:
+                if count in (wanted, LONGEST):
                     break
     total = 0.0
     for i in range(count):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from loadmaster.errors import InputError
 from loadmaster.problem import Placement, Point, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
-from loadmaster.problem.bounds import lower_bound
+from loadmaster.problem.bounds import Bound, lower_bound
 
 __all__ = ["Budget", "OutOfBudget", "Progress", "ProgressCallback", "Search"]
 
@@ -50,7 +50,7 @@ class Progress:
 ProgressCallback = Callable[[Progress], None]
 
 
-class OutOfBudget(Exception):
+class OutOfBudget(Exception):  # noqa: N818 - it is no error
     """Raised inside a placer to leave its loops; :class:`Search` catches it."""
 
 
@@ -87,7 +87,8 @@ class Search:
         self._counted = 0
         self._first = self.evaluator.evaluations
         self._told = -math.inf
-        self._confirmer: SimulatedEvaluator | None = None
+        self.simulated = isinstance(self.evaluator, SimulatedEvaluator)
+        self._confirmer = SimulatedEvaluator(problem)
 
     # -- budget -----------------------------------------------------------------------------------------------------
 
@@ -115,7 +116,7 @@ class Search:
     @property
     def optimal(self) -> bool:
         """The best placement meets the lower bound: there is nothing left to find."""
-        return self.cost <= self.bound.value * (1 + 1e-12)
+        return self.simulated and self.cost <= self.bound.value * (1 + 1e-12)
 
     def count(self, evaluations: int) -> None:
         """Book evaluations that a kernel made by deltas."""
@@ -134,7 +135,9 @@ class Search:
         """Call the progress callback, at most ten times a second."""
         if self._on_progress is not None and (always or self.seconds - self._told > 0.1):
             self._told = self.seconds
-            self._on_progress(Progress(self.method, self.seconds, self.evaluations, self.cost, self.bound.value))
+            self._on_progress(
+                Progress(self.method, self.seconds, self.evaluations, self.cost, self.bound.value)
+            )
 
     # -- incumbents -------------------------------------------------------------------------------------------------
 
@@ -148,12 +151,14 @@ class Search:
         """Evaluate the placement with these devices, keep it if it is the best; its cost, infinite where infeasible."""
         return self.try_placement(Placement(device))
 
-    def confirm(self, placement: Placement) -> None:
-        """Keep a placement whose cost a kernel has learnt (and counted) already; its exact cost is computed afresh."""
-        if self._confirmer is None:
-            self._confirmer = SimulatedEvaluator(self.problem)
-        exact = self._confirmer if isinstance(self.evaluator, SimulatedEvaluator) else self.evaluator
-        self.offer(placement, exact.evaluate(placement).value)
+    def confirm(self, placement: Placement, cost: float) -> None:
+        """Keep a placement whose cost a walk has learnt (and counted) already.
+
+        Deltas are exact up to rounding, so a simulated cost is computed afresh; a measured one is taken as it is.
+        """
+        if self.simulated:
+            cost = self._confirmer.evaluate(placement).value
+        self.offer(placement, cost)
 
     def offer(self, placement: Placement, cost: float) -> None:
         """Keep a placement whose exact cost the evaluator gave, if it is feasible and the best so far."""
@@ -179,8 +184,10 @@ class Search:
     def solution(self, seed: int, parameters: Mapping[str, Any], *, found_by: str = "") -> Solution:
         """The best placement as a :class:`Solution`, with the better of the general bound and what was proved."""
         assert self.best is not None, "a placer must find a feasible placement or raise InfeasibleError"
-        bound = self.bound
-        assert bound.value <= self.cost * (1 + 1e-9) + 1e-30, f"the bound {bound} exceeds the cost {self.cost}"
+        bound = self.bound if self.simulated else Bound(0.0, "none: the cost is measured")
+        assert bound.value <= self.cost * (1 + 1e-9) + 1e-30, (
+            f"the bound {bound} exceeds the cost {self.cost}"
+        )
         try:
             self.tell(always=True)
         except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._chains import Chain, new_chain
+from loadmaster.placers._chains import Chain
 from loadmaster.placers._feasible import first_feasible, random_segments
 from loadmaster.placers._search import Search
 from loadmaster.placers.random import random_devices
@@ -17,7 +17,7 @@ from loadmaster.problem import Placement, Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator
 from loadmaster.problem._model import Pipeline, Serial
 
-__all__ = ["Starts", "Walker", "chain_for", "run_walkers"]
+__all__ = ["Starts", "Walker", "run_walkers"]
 
 IntArray = npt.NDArray[np.int32]
 
@@ -58,16 +58,6 @@ class Starts:
         return self._fallback
 
 
-def chain_for(search: Search, seed: int) -> Chain:
-    """A chain that learns costs as the search's evaluator does: by kernels if it simulates, else by asking it."""
-    problem = search.problem
-    if not isinstance(search.evaluator, SimulatedEvaluator):
-        return new_chain(problem, seed, search.evaluator.evaluate_batch)
-    if isinstance(problem.model, Serial | Pipeline):
-        return new_chain(problem, seed)
-    return new_chain(problem, seed, search.evaluator.simulator.costs)
-
-
 def first_start(search: Search, start: Placement | None, seed: int) -> IntArray:
     """A feasible placement, also as a first incumbent: the given one if it is feasible."""
     if start is not None and search.try_placement(start) < math.inf:
@@ -82,24 +72,33 @@ def run_walkers(search: Search, walkers: list[Walker]) -> None:
 
     An evaluation budget is shared out in equal parts, and the slices depend on the problem alone, so that a run repeats.
     """
-    simulated = isinstance(search.evaluator, SimulatedEvaluator)
+    simulated = search.simulated
     work = search.problem.n + search.problem.graph.edges + 1
     fast = simulated and isinstance(search.problem.model, Serial | Pipeline)
     size = 100_000 if fast else max(1, min(2000, 1_000_000 // work)) if simulated else 1
     limited = search.budget.evaluations is not None
-    shares = [len(part) for part in np.array_split(np.arange(min(search.evaluations_left, 2**31)), len(walkers))] if limited else []
+    shares = (
+        [len(part) for part in np.array_split(np.arange(min(search.evaluations_left, 2**31)), len(walkers))]
+        if limited
+        else []
+    )
     seen = [math.inf] * len(walkers)
-    with ThreadPoolExecutor(len(walkers)) as pool:
+    # Measurements must not disturb each other, so there they take turns.
+    with ThreadPoolExecutor(len(walkers) if simulated else 1) as pool:
         while True:
             search.check()
             sizes = [min(size, share) for share in shares] if limited else [size] * len(walkers)
-            made = list(pool.map(lambda pair: pair[0].walk(pair[1]) if pair[1] else 0, zip(walkers, sizes, strict=True)))
+            made = list(
+                pool.map(
+                    lambda pair: pair[0].walk(pair[1]) if pair[1] else 0, zip(walkers, sizes, strict=True)
+                )
+            )
             if simulated:
                 search.count(sum(made))
             shares = [share - m for share, m in zip(shares, made, strict=True)] if limited else []
             for i, walker in enumerate(walkers):
                 if walker.chain.best_cost < seen[i]:
                     seen[i] = walker.chain.best_cost
-                    search.confirm(Placement(walker.chain.best))
+                    search.confirm(Placement(walker.chain.best), walker.chain.best_cost)
             if sum(made) == 0:
                 return

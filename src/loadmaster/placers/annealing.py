@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from loadmaster.placers._base import parameters
-from loadmaster.placers._chains import Chain
+from loadmaster.placers._chains import Chain, new_chain
 from loadmaster.placers._feasible import atoms_of, prove_infeasible
 from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.placers._walkers import WALKERS, Starts, Walker, chain_for, first_start, run_walkers
+from loadmaster.placers._walkers import WALKERS, Starts, Walker, first_start, run_walkers
 from loadmaster.problem import Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
 
@@ -66,7 +66,11 @@ class Annealing:
             for i in range(WALKERS):
                 given = [fallback] if start is not None or i == 0 else []
                 starts = Starts(problem, given, seeds[i], fallback=fallback)
-                walkers.append(_CoolingWalker(self, chain_for(search, seeds[WALKERS + i]), starts, problem))
+                walkers.append(
+                    _CoolingWalker(
+                        self, new_chain(problem, seeds[WALKERS + i], search.evaluator), starts, problem
+                    )
+                )
             run_walkers(search, walkers)
         return search.solution(seed, parameters(self))
 

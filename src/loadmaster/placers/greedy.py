@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -13,13 +13,20 @@ from numba import njit
 
 from loadmaster.graph._order import topological_order
 from loadmaster.placers._base import parameters
-from loadmaster.placers._feasible import Atoms, atoms_of, first_feasible, prove_infeasible, repair, single_devices
+from loadmaster.placers._feasible import (
+    Atoms,
+    atoms_of,
+    first_feasible,
+    prove_infeasible,
+    repair,
+    single_devices,
+)
 from loadmaster.placers._search import Budget, ProgressCallback, Search
 from loadmaster.placers.heft import list_schedule
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial, Solution
 from loadmaster.problem._evaluator import Evaluator
 
-__all__ = ["Greedy", "greedy_candidates"]
+__all__ = ["Greedy", "atom_order", "greedy_candidates"]
 
 IntArray = npt.NDArray[np.int32]
 
@@ -54,7 +61,7 @@ class Greedy:
         """Construct and evaluate."""
         prove_infeasible(problem)
         with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            for device in greedy_candidates(problem, search.evaluations_left):
+            for device in greedy_candidates(problem):
                 search.try_device(device)
                 search.check()
             if search.best is None:
@@ -62,14 +69,10 @@ class Greedy:
         return search.solution(seed, parameters(self))
 
 
-def greedy_candidates(problem: Problem, limit: int) -> Iterator[IntArray]:
-    """At most ``limit`` constructed placements; each may be infeasible."""
-    return islice(_candidates(problem), max(limit, 0))
-
-
-def _candidates(problem: Problem) -> Iterator[IntArray]:
+def greedy_candidates(problem: Problem) -> Iterator[IntArray]:
+    """Devices of constructed placements, each once; some may be infeasible."""
     seen: set[bytes] = set()
-    for device in (*_rules(problem), *single_devices(problem)):
+    for device in chain(_rules(problem), single_devices(problem)):
         if device.tobytes() not in seen:
             seen.add(device.tobytes())
             yield device
@@ -94,7 +97,7 @@ def _rules(problem: Problem) -> Iterator[IntArray]:
             yield from _fill_accelerators(problem, atoms)
 
 
-def _atom_order(atoms: Atoms) -> IntArray:
+def atom_order(atoms: Atoms) -> IntArray:
     """A topological order of the atoms."""
     tail = np.repeat(np.arange(len(atoms.waiting), dtype=np.int32), np.diff(atoms.successor_ptr))
     parts = topological_order(len(atoms.waiting), tail, atoms.successor)
@@ -138,7 +141,7 @@ def _heaviest_first(problem: Problem, atoms: Atoms) -> IntArray:
 
 def _equal_stretches(problem: Problem, atoms: Atoms, steps: int = 24) -> Iterator[IntArray]:
     """A topological order cut so that no stretch exceeds a load, for growing loads; fast devices first, then last."""
-    order = _atom_order(atoms)
+    order = atom_order(atoms)
     time = np.where(atoms.allowed, atoms.time, np.inf)
     usable = np.flatnonzero(atoms.allowed.any(axis=0))
     speed = np.where(np.isfinite(time), time, 0.0).sum(axis=0) / np.maximum(np.isfinite(time).sum(axis=0), 1)
@@ -183,8 +186,12 @@ def _fill_accelerators(problem: Problem, atoms: Atoms) -> Iterator[IntArray]:
     """
     pool = np.flatnonzero(problem.pool)
     accelerators = np.flatnonzero(~problem.pool & atoms.allowed.any(axis=0))
-    order = _atom_order(atoms)
-    cpu = np.where(atoms.allowed[:, pool].any(axis=1), pool[atoms.allowed[:, pool].argmax(axis=1)], -1) if len(pool) else None
+    order = atom_order(atoms)
+    cpu = (
+        np.where(atoms.allowed[:, pool].any(axis=1), pool[atoms.allowed[:, pool].argmax(axis=1)], -1)
+        if len(pool)
+        else None
+    )
     for used in range(len(accelerators) + 1):
         at = np.full(atoms.count, -1, np.int64) if cpu is None else cpu.copy()
         i, free = 0, problem.capacity[accelerators[0]] if len(accelerators) else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from loadmaster.placers._search import Budget, ProgressCallback, Search
 from loadmaster.problem import Concurrent, Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
 
-__all__ = ["Heft", "list_schedule"]
+__all__ = ["Heft", "heft_placements", "list_schedule"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -62,19 +63,24 @@ class Heft:
         """One pass; two evaluations."""
         prove_infeasible(problem)
         with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            schedule = list_schedule(problem, insertion=self.insertion)
-            if schedule is not None:
-                device, begin = schedule
-                order = np.empty(problem.n, np.int32)
-                rank = np.empty(problem.n, np.int32)
-                rank[problem.priority_order] = np.arange(problem.n, dtype=np.int32)
-                order[np.lexsort((rank, begin))] = np.arange(problem.n, dtype=np.int32)
-                search.try_placement(Placement(device, order=order))
+            for placement in heft_placements(problem, insertion=self.insertion):
+                search.try_placement(placement)
                 search.check()
-                search.try_device(device)
             if search.best is None:
                 search.try_device(first_feasible(problem, seed))
         return search.solution(seed, parameters(self))
+
+
+def heft_placements(problem: Problem, *, insertion: bool = True) -> Iterator[Placement]:
+    """The HEFT schedule with its order, and the same devices without; nothing for models without a schedule."""
+    schedule = list_schedule(problem, insertion=insertion) if isinstance(problem.model, Concurrent) else None
+    if schedule is not None:
+        device, begin = schedule
+        order, rank = np.empty(problem.n, np.int32), np.empty(problem.n, np.int32)
+        rank[problem.priority_order] = np.arange(problem.n, dtype=np.int32)
+        order[np.lexsort((rank, begin))] = np.arange(problem.n, dtype=np.int32)
+        yield Placement(device, order=order)
+        yield Placement(device)
 
 
 def list_schedule(problem: Problem, *, insertion: bool = True) -> tuple[IntArray, FloatArray] | None:
@@ -92,7 +98,21 @@ def list_schedule(problem: Problem, *, insertion: bool = True) -> tuple[IntArray
 
 @njit(cache=True, nogil=True)
 def _heft(  # type: ignore[no-untyped-def]
-    order, in_ptr, in_tensor, producer, time, size, latency, rate, atom, allowed, memory, capacity, insertion, device, begin
+    order,
+    in_ptr,
+    in_tensor,
+    producer,
+    time,
+    size,
+    latency,
+    rate,
+    atom,
+    allowed,
+    memory,
+    capacity,
+    insertion,
+    device,
+    begin,
 ):
     """Fill ``device`` and ``begin``; False if some op has no device with room left.
 
@@ -159,7 +179,9 @@ def _heft(  # type: ignore[no-untyped-def]
             t = in_tensor[i]
             s = device[producer[t]]
             if s != best and there[t, best] == np.inf:
-                there[t, best] = max(end[producer[t]], free[s, best]) + (latency[s, best] + size[t] * rate[s, best])
+                there[t, best] = max(end[producer[t]], free[s, best]) + (
+                    latency[s, best] + size[t] * rate[s, best]
+                )
                 free[s, best] = there[t, best]
         # Take the op out of its gap: nothing, one or two gaps remain.
         d, g = best, best_gap

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from loadmaster.placers._base import parameters
-from loadmaster.placers._chains import Chain
+from loadmaster.placers._chains import Chain, new_chain
 from loadmaster.placers._feasible import prove_infeasible
 from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.placers._walkers import WALKERS, Starts, Walker, chain_for, first_start, run_walkers
+from loadmaster.placers._walkers import WALKERS, Starts, Walker, first_start, run_walkers
 from loadmaster.placers.greedy import greedy_candidates
+from loadmaster.placers.heft import heft_placements
 from loadmaster.problem import Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
 
@@ -70,8 +72,8 @@ class LocalSearch:
             search.check()
             given = [] if start is None else [fallback]
             if self.constructed:
-                for device in greedy_candidates(problem, search.evaluations_left):
-                    search.try_device(device)
+                for placement in chain(heft_placements(problem), map(Placement, greedy_candidates(problem))):
+                    search.try_placement(placement)
                     search.check()
                 assert search.best is not None
                 given = [search.best.device]
@@ -79,7 +81,11 @@ class LocalSearch:
             walkers: list[Walker] = []
             for i in range(WALKERS):
                 starts = Starts(problem, given if i == 0 else [], seeds[i], fallback=fallback)
-                walkers.append(_IteratedWalker(self, chain_for(search, seeds[WALKERS + i]), starts, problem))
+                walkers.append(
+                    _IteratedWalker(
+                        self, new_chain(problem, seeds[WALKERS + i], search.evaluator), starts, problem
+                    )
+                )
             run_walkers(search, walkers)
         return search.solution(seed, parameters(self))
 

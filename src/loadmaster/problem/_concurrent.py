@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,13 @@ import numpy.typing as npt
 from loadmaster.problem._concurrent_event import event_kernel
 from loadmaster.problem._concurrent_peak import peak_memory
 from loadmaster.problem._concurrent_rank import RankSpace, Trace, rank_space
-from loadmaster.problem._concurrent_static import LANES, given_order, static_costs, static_lanes, static_traced
+from loadmaster.problem._concurrent_static import (
+    LANES,
+    given_order,
+    static_costs,
+    static_lanes,
+    static_traced,
+)
 from loadmaster.problem._evaluation import Evaluation, Transfer, Violation
 from loadmaster.problem._model import Concurrent
 from loadmaster.problem._placement import Placement
@@ -29,9 +36,9 @@ MOST_IN_LANES = 16
 class ConcurrentSimulator:
     """The makespan of a schedule in which all devices work at once.
 
-    ``schedule="event"`` is simulated round by round (``_concurrent_event.py``); ``"static"`` and a given order are one
-    pass (``_concurrent_static.py``). All of them make the very same floating-point operations as the reference, so
-    costs are equal to the last bit.
+    ``schedule="event"`` is simulated round by round (``_concurrent_event.py``); ``"static"`` and a given
+    order are one pass (``_concurrent_static.py``). All of them make the very same floating-point operations
+    as the reference, so costs are equal to the last bit.
 
     Complexity: O(ops + edges) per placement, with a small factor of the number of devices under ``event``.
     """
@@ -40,8 +47,9 @@ class ConcurrentSimulator:
         assert isinstance(problem.model, Concurrent)
         self.problem = problem
         self.model = problem.model
-        self._event = event_kernel(problem.devices, False)
-        self._traced = event_kernel(problem.devices, True) if problem.model.schedule == "event" else static_traced
+        event = problem.model.schedule == "event"
+        self._event = event_kernel(problem.devices, traced=False)
+        self._traced = event_kernel(problem.devices, traced=True) if event else static_traced
 
     @cached_property
     def space(self) -> RankSpace:
@@ -49,20 +57,21 @@ class ConcurrentSimulator:
         return rank_space(self.problem)
 
     def costs(self, device: IntArray) -> tuple[FloatArray, BoolArray]:
-        """(k,) costs of the (k, n) placements; with ``memory="peak"`` also whether each fits into its devices."""
+        """(k,) costs of the (k, n) placements; with ``memory="peak"`` also which of them fit."""
         cost, fits = np.empty(len(device)), np.ones(len(device), np.bool_)
         if self.model.memory == "peak":
             peak = np.zeros((len(device), self.problem.devices))
             self._run(device, cost, peak)
-            fits = (peak <= self.problem.capacity).all(axis=1)
+            fits[:] = (peak <= self.problem.capacity).all(axis=1)
         elif self.model.schedule == "event":
-            self._event(self.space, _plain(device), cost, Trace.room(self.space, wanted=False), np.empty((0, 0)))
+            nothing = Trace.room(self.space, wanted=False)
+            self._event(self.space, _plain(device), cost, nothing, np.empty((0, 0)))
         else:
             self._static(_plain(device), cost)
         return cost, fits
 
     def cost(self, placement: Placement) -> tuple[float, bool]:
-        """Cost of one placement, its order honoured; with ``memory="peak"`` also whether it fits into its devices."""
+        """Cost of one placement, its order honoured; with ``memory="peak"`` also whether it fits."""
         if placement.order is None:
             cost, fits = self.costs(placement.device[None])
             return float(cost[0]), bool(fits[0])
@@ -89,8 +98,8 @@ class ConcurrentSimulator:
         start[space.order], end[space.order] = trace.start, trace.end
         made = int(trace.made[0]) if defined else 0
         log, span = trace.log[:made].astype(np.int64), trace.span[:made]
-        busy = np.bincount(device, problem.time[np.arange(problem.n), device], problem.devices)
-        comm = np.bincount(log[:, 2], span[:, 1] - span[:, 0], problem.devices)
+        busy = self._per_device(device, problem.time[np.arange(problem.n), device])
+        comm = self._per_device(log[:, 2], span[:, 1] - span[:, 0])
         tensor = space.tensor[log[:, 0]].tolist()
         moved = zip(tensor, log[:, 1].tolist(), log[:, 2].tolist(), *span.T.tolist(), strict=True)
         return Evaluation(
@@ -99,15 +108,26 @@ class ConcurrentSimulator:
             busy=busy,
             comm=comm,
             load=busy + comm,
-            memory=np.bincount(device, problem.memory, problem.devices),
+            memory=self._per_device(device, problem.memory),
             peak=peak if defined else None,
             start=start if defined else None,
             end=end if defined else None,
             transfers=tuple(Transfer(*transfer) for transfer in moved),
         )
 
+    def schedule(self, device: IntArray) -> tuple[FloatArray, FloatArray]:
+        """(n,) start and end of every op of one placement, infinite or NaN where it has no cost."""
+        trace = self._run(device[None], np.empty(1), np.zeros((1, self.problem.devices)))
+        start, end = np.empty(self.problem.n), np.empty(self.problem.n)
+        start[self.space.order], end[self.space.order] = trace.start, trace.end
+        return start, end
+
+    def _per_device(self, device: npt.NDArray[Any], amount: FloatArray) -> FloatArray:
+        """(D,) amounts added up per device."""
+        return np.bincount(device, amount, self.problem.devices).astype(np.float64)
+
     def _static(self, device: IntArray, cost: FloatArray) -> None:
-        """Whole lanes side by side, what is left over one by one (or in lanes again, if that is most of them)."""
+        """As many as fill the lanes side by side, and the rest one by one if they are few."""
         whole = len(device) // LANES * LANES
         if len(device) - whole > LANES // 2:
             whole = len(device)
@@ -125,13 +145,14 @@ class ConcurrentSimulator:
         return trace
 
     def _follow(self, placement: Placement) -> tuple[float, FloatArray, Trace, int]:
-        """Makespan, peak and trace of a placement that brings its order, and the rank it is stuck at (n = not at all)."""
+        """Makespan, peak and trace under the given order, and the rank it is stuck at (n: not at all)."""
         problem, space = self.problem, self.space
         trace, peak = Trace.room(space), np.zeros(problem.devices)
         at = placement.device[space.order].astype(np.uint32)
         rank = np.empty(problem.n, np.uint32)
         rank[space.order] = np.arange(problem.n, dtype=np.uint32)
-        trace.sequence[:] = rank[np.lexsort((problem.graph.position, placement.order, placement.device))]
+        order = np.asarray(placement.order)
+        trace.sequence[:] = rank[np.lexsort((problem.graph.position, order, placement.device))]
         trace.sequence_ptr[0] = 0
         np.cumsum(np.bincount(at, minlength=problem.devices), out=trace.sequence_ptr[1:])
         stuck = int(given_order(space, at, trace))

@@ -1,8 +1,9 @@
-"""Moves in the static schedule of the ``concurrent`` execution model: what changes is the end of the schedule.
+"""Moves in the static schedule of the ``concurrent`` execution model: only the end of the schedule changes.
 
-Moving an op leaves everything before it in the global order as it was, but for the transfers to it: a tensor that now
-goes elsewhere enters or leaves the queue of a link when its producer ends. So a move is evaluated by computing again
-what comes from the first producer of a moved op on, starting from the last checkpoint before it.
+Moving an op leaves everything before it in the global order as it was, but for the transfers to it: a tensor
+that now goes elsewhere enters or leaves the queue of a link when its producer ends. So a move is evaluated by
+computing again what comes from the first producer of a moved op on, starting from the last checkpoint before
+it.
 
 The functions are compiled and meant to be called from compiled search loops::
 
@@ -11,12 +12,13 @@ The functions are compiled and meant to be called from compiled search loops::
     cost = try_move(state, ranks, target, cutoff)      # what it would cost to move these ops to this device
     commit(state)                                      # make the last tried move real
 
-Only ``schedule="static"`` with ``memory="sum"`` is meant; memory and other constraints are the caller's business.
+Only ``schedule="static"`` with ``memory="sum"`` is meant; memory and other constraints are the caller's
+business.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,33 +33,36 @@ __all__ = ["StaticDelta", "commit", "prepare", "static_delta", "try_move"]
 IndexArray = npt.NDArray[np.uint32]
 FloatArray = npt.NDArray[np.float64]
 
-U = np.uint64
+U: Any = np.uint64
 ZERO, ONE = U(0), U(1)
 
 
 class StaticDelta(NamedTuple):
     """A placement and its static schedule, with room for a second one that is being tried.
 
-    Ops are numbered by rank, tensors and (tensor, reader) pairs as in :class:`RankSpace`, whose arrays of the same name
-    come first. Arrays with a first axis of 2 hold the current schedule and the one that is being tried; of the latter
-    only what comes from ``trial[0]`` on is filled, everything before is as in the current one.
+    Ops are numbered by rank, tensors and (tensor, reader) pairs as in :class:`RankSpace`, whose arrays of the
+    same name come first. Arrays with a first axis of 2 hold the current schedule and the one that is being
+    tried; of the latter only what comes from ``trial[0]`` on is filled, everything before is as in the
+    current one.
 
     order, rank : (n,) op of each rank, and rank of each op.
-    input_ptr, input_edge : the (tensor, reader) pairs that rank r reads: ``input_edge[input_ptr[r] : input_ptr[r + 1]]``.
+    input_ptr, input_edge : the (tensor, reader) pairs that rank r reads: ``input_edge[input_ptr[r] :
+        input_ptr[r + 1]]``.
     origin : (n,) the smallest rank among an op and its producers: moving the op changes nothing before.
-    tail : (n,) seconds that must at least follow an op's end: the longest path of the ops after it, each on the fastest
-        device that its colocation class may use, without transfers.
+    tail : (n,) seconds that must at least follow an op's end: the longest path of the ops after it, each on
+        the fastest device that its colocation class may use, without transfers.
     at : (n,) device of each rank.
     arrival : (2, E) when each input is on its reader's device.
     end : (2, n) when each op ends.
     load : (2, D) seconds of work on each device.
-    checkpoint : (2, n // interval + 1, D + D * D + D + 1) the state before every ``interval``-th op: when each device
-        and then each link (d to e at d * D + e) is free, the work that each device has done, and the makespan so far.
+    checkpoint : (2, n // interval + 1, D + D * D + D + 1) the state before every ``interval``-th op: when
+        each device and then each link (d to e at d * D + e) is free, the work that each device has done, and
+        the makespan so far.
     interval : how many ops lie between two checkpoints.
-    landing, moment : work space: one per (tensor, reader) pair; one checkpoint.
+    moment : work space for one checkpoint.
     moved : (n,) the ranks that the tried move moves; before : (n,) their devices.
-    trial : (4,) of the last tried move: the rank that it was computed from, its target, the number of moved ops, and
-        1 if it was computed to the end, so that it can be committed.
+    trial : (4,) of the last tried move: the rank that it was computed from, its target, the number of moved
+        ops, and 1 if it was computed to the end, so that it can be committed.
     makespan : (2,) seconds.
     """
 
@@ -80,7 +85,6 @@ class StaticDelta(NamedTuple):
     load: FloatArray
     checkpoint: FloatArray
     interval: np.uint64
-    landing: FloatArray
     moment: FloatArray
     moved: IndexArray
     before: IndexArray
@@ -96,14 +100,14 @@ def static_delta(problem: Problem) -> StaticDelta:
     rank = np.empty(n, np.uint32)
     rank[space.order] = np.arange(n, dtype=np.uint32)
     input_ptr, input_edge = csr_from_pairs(space.reader.astype(np.int32), np.arange(edges, dtype=np.int32), n)
-    readers = np.diff(space.reader_ptr.astype(np.int64))
-    producer = np.repeat(np.arange(n), np.diff(space.tensor_ptr[: n + 1].astype(np.int64)))
+    pair_ptr = space.reader_ptr[space.tensor_ptr[: n + 1]].astype(np.int64)  # the pairs of each producer
     origin = np.arange(n, dtype=np.uint32)
-    np.minimum.at(origin, space.reader, np.repeat(producer, readers).astype(np.uint32))
+    np.minimum.at(origin, space.reader, np.repeat(origin, pair_ptr[1:] - pair_ptr[:-1]))
     allowed = problem.class_allowed[problem.class_of][space.order]
     fastest = np.where(allowed, space.time, np.inf).min(axis=1, initial=np.inf)
+    fastest[np.isinf(fastest)] = 0.0
     tail = np.zeros(n)
-    _fill_tail(space.tensor_ptr, space.reader_ptr, space.reader, np.where(np.isfinite(fastest), fastest, 0.0), tail)
+    _fill_tail(space.tensor_ptr, space.reader_ptr, space.reader, fastest, tail)
     # A checkpoint should cost little compared with the ops between two of them.
     interval = max(16, devices * devices // 2)
     width = devices + devices * devices + devices + 1
@@ -127,7 +131,6 @@ def static_delta(problem: Problem) -> StaticDelta:
         load=np.zeros((2, devices)),
         checkpoint=np.zeros((2, n // interval + 1, width)),
         interval=U(interval),
-        landing=np.empty(edges),
         moment=np.empty(width),
         moved=np.empty(n, np.uint32),
         before=np.empty(n, np.uint32),
@@ -138,7 +141,7 @@ def static_delta(problem: Problem) -> StaticDelta:
 
 @njit(cache=True, nogil=True)
 def prepare(state, device):  # type: ignore[no-untyped-def]
-    """Take ``device`` (n,), by op, as the current placement; its makespan, infinite where an op is unsupported."""
+    """Take ``device`` (n,), by op, as the current placement; its makespan (inf: an op is unsupported)."""
     for v in range(U(len(device))):
         state.at[U(state.rank[v])] = device[v]
     state.checkpoint[0, 0] = 0.0
@@ -153,8 +156,8 @@ def prepare(state, device):  # type: ignore[no-untyped-def]
 def try_move(state, ranks, target, cutoff):  # type: ignore[no-untyped-def]
     """The makespan if the ops of these ``ranks`` were on device ``target``; nothing is changed.
 
-    Infinite if an op is not supported there, or as soon as the makespan is known to be greater than ``cutoff``, which
-    takes for granted that every op is where its colocation class may go.
+    Infinite if an op is not supported there, or as soon as the makespan is known to be greater than
+    ``cutoff``, which takes for granted that every op is where its colocation class may go.
 
     Complexity: O(ops + edges) of the ops from the first producer of a moved op on.
     """
@@ -205,14 +208,14 @@ def commit(state):  # type: ignore[no-untyped-def]
 def _run(state, begin, cutoff):  # type: ignore[no-untyped-def]
     """Compute the schedule of ``state.at`` from rank ``begin``, a checkpoint, on; its makespan.
 
-    Infinite as soon as the end of an op plus its tail, or plus the work that its device still has to do, is greater
-    than the cutoff. All these sums are rounded at every step, so a schedule is only given up if it misses the cutoff by
-    more than that can explain: 16 (n + 2) units of 2^-53.
+    Infinite as soon as the end of an op plus its tail, or plus the work that its device still has to do, is
+    greater than the cutoff. All these sums are rounded at every step, so a schedule is only given up if it
+    misses the cutoff by more than that can explain: 16 (n + 2) units of 2^-53.
     """
     time, size, at, tail = state.time, state.size, state.at, state.tail
     latency, rate = state.latency.ravel(), state.rate.ravel()
     tensor_ptr, reader_ptr, reader = state.tensor_ptr, state.reader_ptr, state.reader
-    input_ptr, input_edge, landing = state.input_ptr, state.input_edge, state.landing
+    input_ptr, input_edge = state.input_ptr, state.input_edge
     arrival, ends, moment = state.arrival.ravel(), state.end[1], state.moment
     n, D, edges = U(time.shape[0]), U(time.shape[1]), U(len(reader))
     load, done, last = state.load[1], D + D * D, D + D * D + D
@@ -243,11 +246,9 @@ def _run(state, begin, cutoff):  # type: ignore[no-untyped-def]
         for t in range(U(tensor_ptr[r]), U(tensor_ptr[r + ONE])):
             for c in range(U(reader_ptr[t]), U(reader_ptr[t + ONE])):
                 p = d * D + U(at[U(reader[c])])
-                lands = max(end, moment[D + p]) + (latency[p] + size[t] * rate[p])
-                landing[c] = lands
-                arrival[edges + c] = lands
+                arrival[edges + c] = max(end, moment[D + p]) + (latency[p] + size[t] * rate[p])
             for c in range(U(reader_ptr[t]), U(reader_ptr[t + ONE])):
-                moment[link + U(at[U(reader[c])])] = landing[c]
+                moment[link + U(at[U(reader[c])])] = arrival[edges + c]
     load[:] = moment[done:last]
     return makespan
 

@@ -1,71 +1,81 @@
 """The event-driven schedule of the ``concurrent`` execution model: a free device takes its best ready op.
 
-No heap of events is needed. An arrival matters only to the device that it reaches, and to that one only when it looks
-for its next op; so each device has one moment at which it *wakes*: the end of the op it runs or, if it is idle, the
-first arrival on its way. The simulation goes from one earliest wake to the next. Transfers of one ordered pair of
-devices arrive in the order in which they leave, so each pair is a plain queue.
+No heap of events is needed. An arrival matters only to the device that it reaches, and to that one only when
+it looks for its next op; so each device has one moment at which it *wakes*: the end of the op it runs or, if
+it is idle, the first arrival on its way. The simulation goes from one earliest wake to the next. Transfers of
+one ordered pair of devices arrive in the order in which they leave, so each pair is a plain queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numba import njit
-from numba.cpython.unsafe.numbers import trailing_zeros
+from numba.cpython.unsafe import numbers
 
 from loadmaster.problem._concurrent_peak import peak_memory
-from loadmaster.problem._concurrent_rank import note, number_by_device
+from loadmaster.problem._concurrent_rank import number_by_device
 
 __all__ = ["event_kernel"]
 
 SPECIALISED = 8
 """Up to this many devices their number is a compile-time constant, and loops over devices are unrolled."""
 
-# Unsigned indices spare numba's test for negative ones; mixed with signed integers they would turn into floats.
-U = np.uint64
-ZERO, ONE, SIX, TWELVE, EIGHTEEN, LOW_SIX, SIXTEEN = U(0), U(1), U(6), U(12), U(18), U(63), U(16)
+# Unsigned indices spare numba's test for negative ones. (Mixed with signed ones they would become floats.)
+U: Any = np.uint64
+ZERO, ONE, SIX, TWELVE, SIXTEEN, EIGHTEEN, LOW_SIX = U(0), U(1), U(6), U(12), U(16), U(18), U(63)
 NOBODY = U(1 << 62)
+trailing_zeros: Any = numbers.trailing_zeros
+
+
+def event_kernel(devices: int, *, traced: bool) -> Callable[..., None]:
+    """The kernel for a number of devices, which is compiled when first called."""
+    return _event_kernel(devices if devices <= SPECIALISED else 0, traced)
 
 
 @cache
-def event_kernel(devices: int, traced: bool) -> Callable[..., None]:
-    """The kernel for a number of devices: ``kernel(space, device, cost, trace, peak)``.
+def _event_kernel(devices: int, traced: bool) -> Callable[..., None]:
+    """``kernel(space, device, cost, trace, peak)`` for a number of devices, or for any if it is 0.
 
-    It fills ``cost`` (k,) with the makespans of the placements ``device`` (k, n), infinite where an op is unsupported.
-    If ``traced``, it also fills ``peak`` (k, D) with bytes (where the makespan is finite), and ``trace`` receives what
-    happened in the last placement.
+    It fills ``cost`` (k,) with the makespans of the placements ``device`` (k, n), infinite where an op is
+    unsupported. If ``traced``, it also fills ``peak`` (k, D) with bytes (where the makespan is finite), and
+    ``trace`` receives what happened in the last placement.
 
     The state of a simulation of n ops, E (tensor, reader) pairs and D devices:
 
     at : (n,) device of each rank.
     missing : (n,) how many of its inputs an op still waits for.
-    ready : the ready ops of each device as a bitset of three levels: D rows of ``stride`` words. The first words have
-        one bit per rank, those from ``middle`` on one bit per word before them that is not zero, those from ``top`` on
-        one bit per word of these.
+    ready : the ready ops of each device as a bitset of three levels: D rows of ``stride`` words. The first
+        words have one bit per rank, those from ``middle`` on one bit per word before them that is not zero,
+        those from ``top`` on one bit per word of these.
     best : (D,) the smallest rank in each bitset, or NOBODY.
     running : (D,) what a device runs; n, an op without outputs, if it is idle.
     wake : (D,) when a device has something to do: the end of its op or, if it is idle, the next arrival.
     until : (D,) the end of the op it runs; -inf if it is idle.
     free : (D * D,) when the link from d to e, at d * D + e, is free; latency and rate of links likewise.
     head : (D * D,) the next arrival at e from d, at **e * D + d**: one row per receiver.
-    taken, tail : (D * D,) the queue of a link: the last entry that was taken out, and the last that was put in.
-    arrival, follower : (E + 1 + D * D,) the entries of all queues: one per (tensor, reader) pair, then ``nil``, which
-        ends every queue, then one per link with which its queue begins. When it arrives, and which entry comes next.
+    taken, tail : (D * D,) the queue of a link: the last entry that was taken out, and the last that was put
+        in.
+    arrival, follower : (E + 1 + D * D,) the entries of all queues: one per (tensor, reader) pair, then
+        ``nil``, which ends every queue, then one per link with which its queue begins. When it arrives, and
+        which entry comes next.
     landing : (D,) when the tensor at hand reaches each device.
 
-    Only where there are many devices: ``nearest`` (D,), the next arrival at each, and ``earliest`` (blocks,), the
-    smallest ``wake`` of each 16. Only where there is a trace: ``sent`` (D,), the tensor that was last sent to each
-    device, and ``slot`` (D,), where its next op goes in the trace's sequence.
+    Only where there are many devices: ``nearest`` (D,), the next arrival at each, and ``earliest`` (blocks,),
+    the smallest ``wake`` of each 16. Only where there is a trace: ``sent`` (D,), the tensor that was last
+    sent to each device, and ``slot`` (D,), where its next op goes in the trace's sequence.
 
-    Branches that depend on the placement are avoided, since they would be mispredicted half of the time: bits are set
-    by shifting a comparison, and readers on the producer's own device pass through a queue that nobody looks at.
+    Branches that depend on the placement are avoided, since they would be mispredicted half of the time: bits
+    are set by shifting a comparison, and readers on the producer's own device pass through a queue that
+    nobody looks at.
 
-    Complexity: O(ops + edges + rounds * devices) per placement; a round is an instant at which some device wakes.
+    Complexity: O(ops + edges + rounds * devices) per placement; a round is an instant at which some device
+    wakes.
     """
-    few, eager = devices <= SPECIALISED, devices <= 4
-    constant = U(devices if few else 0)
+    few, eager, constant = devices > 0, 0 < devices <= 4, U(devices)
     at_type = np.uint8 if few else np.uint32
 
     @njit(cache=True, nogil=True)
@@ -73,6 +83,8 @@ def event_kernel(devices: int, traced: bool) -> Callable[..., None]:
         order, time, waits, size = space.order, space.time, space.waits, space.size
         tensor_ptr, reader_ptr, reader = space.tensor_ptr, space.reader_ptr, space.reader
         latency, rate = space.latency.ravel(), space.rate.ravel()
+        starts, ends, sequence, firsts = trace.start, trace.end, trace.sequence, trace.first
+        log, span, made = trace.log, trace.span, ZERO
         D = constant if few else U(time.shape[1])
         n, nil = U(len(order)), U(len(reader))
         pairs, queues = D * D, nil + ONE
@@ -107,23 +119,18 @@ def event_kernel(devices: int, traced: bool) -> Callable[..., None]:
                     best[d] = min(best[d], r)
             if traced:
                 sent[:] = NOBODY
-                number_by_device(at, trace, slot)
+                number_by_device(at, trace.sequence_ptr, slot)
+                made = ZERO
             makespan = 0.0
             while True:
-                if few:
-                    now = wake[ZERO]
-                    for d in range(ONE, D):
-                        now = min(now, wake[d])
-                else:
-                    now = earliest.min()
+                now = _least(wake, ZERO, D) if few else _least(earliest, ZERO, blocks)
                 if now == np.inf:
                     break
                 # First, everything that is complete by now: outputs reach their readers or leave for them.
                 for b in range(blocks):
                     due = ZERO
                     if few:
-                        for d in range(D):
-                            due |= U(wake[d] <= now) << d
+                        due = _due(wake, ZERO, D, now)
                     elif earliest[b] <= now:
                         due = _due(wake, b * SIXTEEN, min(SIXTEEN, D - b * SIXTEEN), now)
                     while due != ZERO:
@@ -132,7 +139,7 @@ def event_kernel(devices: int, traced: bool) -> Callable[..., None]:
                         v, base, first, near = running[d], d * stride, best[d], nearest[d]
                         for t in range(U(tensor_ptr[v]), U(tensor_ptr[v + ONE])):
                             begin, end = U(reader_ptr[t]), U(reader_ptr[t + ONE])
-                            # Readers on one device share one transfer: all landings are computed before a link is taken.
+                            # Readers on one device share a transfer: find all landings, then take links.
                             if eager:
                                 for e in range(D):
                                     p = d * D + e
@@ -143,7 +150,7 @@ def event_kernel(devices: int, traced: bool) -> Callable[..., None]:
                                     p = d * D + e
                                     landing[e] = max(now, free[p]) + (latency[p] + size[t] * rate[p])
                             if traced:
-                                trace.first[t] = trace.made[ZERO]
+                                firsts[t] = made
                             for c in range(begin, end):
                                 u = U(reader[c])
                                 e = U(at[u])
@@ -151,7 +158,9 @@ def event_kernel(devices: int, traced: bool) -> Callable[..., None]:
                                 lands = landing[e]
                                 if traced and e != d and sent[e] != t:
                                     sent[e] = t
-                                    note(trace, t, d, e, max(now, free[p]), lands)
+                                    log[made, 0], log[made, 1], log[made, 2] = t, d, e
+                                    span[made, 0], span[made, 1] = max(now, free[p]), lands
+                                    made += ONE
                                 arrival[c] = lands
                                 follower[tail[p]] = c
                                 follower[c] = nil
@@ -172,8 +181,7 @@ def event_kernel(devices: int, traced: bool) -> Callable[..., None]:
                 for b in range(blocks):
                     due = ZERO
                     if few:
-                        for d in range(D):
-                            due |= U(wake[d] <= now) << d
+                        due = _due(wake, ZERO, D, now)
                     elif earliest[b] <= now:
                         due = _due(wake, b * SIXTEEN, min(SIXTEEN, D - b * SIXTEEN), now)
                     while due != ZERO:
@@ -202,23 +210,36 @@ def event_kernel(devices: int, traced: bool) -> Callable[..., None]:
                             wake[d], until[d], running[d] = done, done, first
                             makespan = max(makespan, done)
                             if traced:
-                                trace.start[first], trace.end[first] = now, done
-                                trace.sequence[slot[d]] = first
+                                starts[first], ends[first], sequence[slot[d]] = now, done, first
                                 slot[d] += ONE
                             first = _pop(ready, base, middle, top, stride, first)
                         else:
                             wake[d] = nearest[d]
                         best[d] = first
                     if not few and earliest[b] <= now:
-                        earliest[b] = wake[b * SIXTEEN : min((b + ONE) * SIXTEEN, D)].min()
+                        earliest[b] = _least(wake, b * SIXTEEN, min(SIXTEEN, D - b * SIXTEEN))
             cost[row] = makespan
+            if traced:
+                trace.made[0] = made
             if traced and makespan < np.inf:
                 peak_memory(space, at, trace, peak[row])
 
     return kernel
 
 
-@njit(cache=True, nogil=True)
+# Inlined by numba, not by LLVM, these two are unrolled where the number of devices is a constant.
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _least(values, begin, count):  # type: ignore[no-untyped-def]
+    """The smallest of ``values[begin : begin + count]``."""
+    least = values[begin]
+    for i in range(begin + ONE, begin + count):
+        least = min(least, values[i])
+    return least
+
+
+@njit(cache=True, nogil=True, inline="always")
 def _due(wake, begin, count, now):  # type: ignore[no-untyped-def]
     """Bit i is set if the device ``begin + i`` wakes by ``now``."""
     due = ZERO
@@ -229,7 +250,7 @@ def _due(wake, begin, count, now):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _put(ready, base, middle, top, op, flag):  # type: ignore[no-untyped-def]
-    """Put ``op`` into the bitset that begins at ``base`` if ``flag`` is 1."""
+    """Put ``op`` into the bitset at ``base`` if ``flag`` is 1."""
     ready[base + (op >> SIX)] |= flag << (op & LOW_SIX)
     ready[base + middle + (op >> TWELVE)] |= flag << ((op >> SIX) & LOW_SIX)
     ready[base + top + (op >> EIGHTEEN)] |= flag << ((op >> TWELVE) & LOW_SIX)
@@ -237,7 +258,7 @@ def _put(ready, base, middle, top, op, flag):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _pop(ready, base, middle, top, stride, op):  # type: ignore[no-untyped-def]
-    """Take ``op``, the smallest of the bitset that begins at ``base``, out of it; the smallest left, or NOBODY."""
+    """Take ``op``, the smallest of the bitset at ``base``, out of it; the smallest left, or NOBODY."""
     i, j, k = op >> SIX, op >> TWELVE, op >> EIGHTEEN
     low = ready[base + i] & (ready[base + i] - ONE)
     ready[base + i] = low

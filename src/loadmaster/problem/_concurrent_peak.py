@@ -2,131 +2,141 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 __all__ = ["peak_memory"]
 
-U = np.uint64
-ZERO, ONE = U(0), U(1)
-NONE = U(1 << 62)
+U: Any = np.uint64
+ZERO, ONE, HALF, LOW_HALF = U(0), U(1), U(32), U(2**32 - 1)
 
 
 @njit(cache=True, nogil=True)
 def peak_memory(space, at, trace, peak):  # type: ignore[no-untyped-def]
-    """Fill ``peak`` (D,) with the largest number of bytes alive at once; ``at`` (n,) is the device of each rank.
+    """Fill ``peak`` (D,) with the most bytes that are alive at once; ``at`` (n,) is the device of each rank.
 
-    A tensor is alive on its producer's device from the start of the producer until its last reader there and its last
-    outgoing transfer end, and on another device from the start of the transfer until its last reader there ends; one
-    that nobody reads stays. What ends at an instant makes room for what starts then.
+    A tensor is alive on its producer's device from the start of the producer until its last reader there and
+    its last outgoing transfer end, and on another device from the start of the transfer until its last reader
+    there ends; one that nobody reads stays. What ends at an instant makes room for what starts then.
 
-    Nothing has to be sorted: memory is taken when an op or an incoming transfer starts and given back when an op or an
-    outgoing transfer ends, and per device and link these follow each other in the trace. So each device merges one
-    sequence of ops with 2 (D - 1) queues of transfers:
+    Nothing has to be sorted: memory is taken when an op or an incoming transfer starts and given back when an
+    op or an outgoing transfer ends, and per device and link these follow each other in the trace. So each
+    device merges its sequence of ops with the queues of its links:
 
-    given : (n,) bytes that are given back when an op ends; returned : (transfers,) likewise at the source of a transfer.
-    follower, first : the transfers of each link as linked lists, in the order of the log; first[d * D + e].
-    inward, outward : (D,) the next transfer from and to each other device; when : (2 D + 1,) the next moment of each
-        queue, that of the ops last.
+    moment, change : (2 n,) when the op at each place of the trace's sequence starts, at 2 i, and ends, at
+        2 i + 1, and by how many bytes memory grows then.
+    returned : (transfers,) bytes that are given back at the source of a transfer when it ends.
+    queue, follower : the transfers of each link as a linked list: queue[d * D + e] is the first from d to e.
+    upcoming, when : of each link to or from a device that is in use, its next transfer, and the moment at
+        which that takes memory here (in the ``inward`` first ones) or gives it back.
 
-    Complexity: O(edges + (ops + transfers) * devices).
+    Complexity: O(ops + edges + transfers * devices + devices²).
     """
-    start, end, log, span, sequence = trace.start, trace.end, trace.log, trace.span, trace.sequence
-    size, written = space.bytes, space.written
-    n, D, made = U(len(at)), U(len(peak)), U(trace.made[0])
-    given, returned = np.zeros(n), np.zeros(made)
-    _release(space, at, trace, given, returned)
-    follower, first = np.empty(made, np.uint64), np.full(D * D, NONE)
-    for i in range(made):
-        k = made - ONE - i
-        p = U(log[k, 1]) * D + U(log[k, 2])
-        follower[k], first[p] = first[p], k
-    inward, outward = np.empty(D, np.uint64), np.empty(D, np.uint64)
-    when = np.empty(U(2) * D + ONE)
-    ops = U(2) * D
+    log, span, ptr, size, resident = trace.log, trace.span, trace.sequence_ptr, space.bytes, space.resident
+    n, D, nil = U(len(at)), U(len(peak)), U(trace.made[0])
+    moment, change = np.empty(U(2) * n + ONE), np.empty(U(2) * n + ONE)
+    returned = np.zeros(nil + ONE)
+    _account(space, at, trace, moment, change, returned)
+    queue, follower = np.full(D * D, nil), np.empty(nil, np.uint64)
+    for i in range(nil):
+        k = nil - ONE - i
+        link = U(log[k, 1]) * D + U(log[k, 2])
+        follower[k], queue[link] = queue[link], k
+    upcoming, when = np.empty(U(2) * D + ONE, np.uint64), np.empty(U(2) * D + ONE)
     for d in range(D):
-        when[:] = np.inf
+        links = ZERO
         for e in range(D):
-            inward[e], outward[e] = first[e * D + d], first[d * D + e]
-            if inward[e] != NONE:
-                when[e] = span[inward[e], 0]
-            if outward[e] != NONE:
-                when[D + e] = span[outward[e], 1]
-        i, last = U(trace.sequence_ptr[d]), U(trace.sequence_ptr[d + ONE])
-        started = False
-        if i < last:
-            when[ops] = start[U(sequence[i])]
+            k = queue[e * D + d]
+            if k != nil:
+                upcoming[links], when[links] = k, span[k, 0]
+                links += ONE
+        inward = links
+        for e in range(D):
+            k = queue[d * D + e]
+            if k != nil:
+                upcoming[links], when[links] = k, span[k, 1]
+                links += ONE
+        which, soonest = _first(when, links)
         alive, most, now = 0.0, 0.0, 0.0
-        while True:
-            which = ops
-            for q in range(ops):
-                which = q if when[q] < when[which] else which
-            moment = when[which]
-            # Only when the clock moves on has everything at one instant been counted.
-            if moment > now:
-                most = max(most, alive)
-                now = moment
-            if moment == np.inf:
-                break
-            if which == ops:
-                v = U(sequence[i])
-                if started:
-                    alive -= given[v]
-                    i += ONE
-                    when[ops] = start[U(sequence[i])] if i < last else np.inf
+        for i in range(U(2) * U(ptr[d]), U(2) * U(ptr[d + ONE])):
+            while soonest <= moment[i]:
+                # Only when the clock moves on has everything at one instant been counted.
+                most = max(most, alive if soonest > now else 0.0)
+                now = soonest
+                k = upcoming[which]
+                follow = follower[k]
+                upcoming[which] = follow
+                if which < inward:
+                    alive += size[U(log[k, 0])]
+                    when[which] = span[follow, 0] if follow != nil else np.inf
                 else:
-                    alive += written[v]
-                    when[ops] = end[v]
-                started = not started
-            elif which < D:
-                k = inward[which]
-                alive += size[U(log[k, 0])]
-                inward[which] = follower[k]
-                when[which] = span[follower[k], 0] if follower[k] != NONE else np.inf
-            else:
-                k = outward[which - D]
+                    alive -= returned[k]
+                    when[which] = span[follow, 1] if follow != nil else np.inf
+                which, soonest = _first(when, links)
+            most = max(most, alive if moment[i] > now else 0.0)
+            now = moment[i]
+            alive += change[i]
+        # After the last op memory is only given back; what of it happens at that instant still counts.
+        for link in range(inward, links):
+            k = upcoming[link]
+            while k != nil and span[k, 1] <= now:
                 alive -= returned[k]
-                outward[which - D] = follower[k]
-                when[which] = span[follower[k], 1] if follower[k] != NONE else np.inf
-        peak[d] = most
-    _add_resident(space, at, peak)
+                k = follower[k]
+        peak[d] = max(most, alive)
+    for r in range(n):
+        peak[U(at[r])] += resident[r]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _first(when, count):  # type: ignore[no-untyped-def]
+    """Index and value of the smallest of the first ``count``; infinite if there are none."""
+    which, soonest = ZERO, np.inf
+    for i in range(count):
+        which = i if when[i] < soonest else which
+        soonest = min(soonest, when[i])
+    return which, soonest
 
 
 @njit(cache=True, nogil=True)
-def _release(space, at, trace, given, returned):  # type: ignore[no-untyped-def]
-    """Book the bytes of every tensor on the op, or the transfer, at whose end its last copy on a device can go."""
-    end, log, span, first, size = trace.end, trace.log, trace.span, trace.first, space.bytes
-    tensor_ptr, reader_ptr, reader = space.tensor_ptr, space.reader_ptr, space.reader
-    D, made = U(space.time.shape[1]), U(trace.made[0])
-    last, stamp = np.zeros(D, np.uint64), np.full(D, NONE)
-    for v in range(U(len(at))):
-        home = U(at[v])
+def _account(space, at, trace, moment, change, returned):  # type: ignore[no-untyped-def]
+    """Book outputs at the start of their op, and each copy of a tensor at the end of the op or transfer after
+    which it can go.
+
+    place : (n,) where the end of each rank is in ``moment``; on one device a later op has a larger place.
+    latest : (D,) the place of the last reader on each device, with the number of the tensor, plus one, in the
+        upper half: tensors come in ascending order, so the largest is what is wanted, and never an old one.
+
+    ``moment``, ``change`` and ``returned`` have one more entry, for tensors without such a reader or transfer.
+    """
+    starts, ends, sequence = trace.start, trace.end, trace.sequence
+    firsts, log, span, written = trace.first, trace.log, trace.span, space.written
+    tensor_ptr, reader_ptr, reader, size = space.tensor_ptr, space.reader_ptr, space.reader, space.bytes
+    n, made = U(len(at)), U(trace.made[0])
+    place, latest = np.empty(n, np.uint64), np.zeros(space.time.shape[1], np.uint64)
+    moment[U(2) * n] = -np.inf
+    for i in range(n):
+        v = U(sequence[i])
+        place[v] = U(2) * i + ONE
+        moment[U(2) * i], moment[U(2) * i + ONE] = starts[v], ends[v]
+        change[U(2) * i], change[U(2) * i + ONE] = written[v], 0.0
+    for v in range(n):
         for t in range(U(tensor_ptr[v]), U(tensor_ptr[v + ONE])):
-            for c in range(U(reader_ptr[t]), U(reader_ptr[t + ONE])):
+            begin, end = U(reader_ptr[t]), U(reader_ptr[t + ONE])
+            for c in range(begin, end):
                 u = U(reader[c])
                 e = U(at[u])
-                if stamp[e] != t or end[u] > end[last[e]]:
-                    stamp[e], last[e] = t, u
-            until, leaves = -np.inf, NONE
-            k = U(first[t])
+                latest[e] = max(latest[e], ((t + ONE) << HALF) | place[u])
+            until, leaving = -np.inf, made
+            k = U(firsts[t])
             while k < made and U(log[k, 0]) == t:
-                given[last[U(log[k, 2])]] += size[t]
-                if span[k, 1] > until:
-                    until, leaves = span[k, 1], k
+                change[latest[U(log[k, 2])] & LOW_HALF] -= size[t]
+                leaving = k if span[k, 1] > until else leaving
+                until = max(until, span[k, 1])
                 k += ONE
-            if stamp[home] == t and end[last[home]] >= until:
-                given[last[home]] += size[t]
-            else:
-                returned[leaves] += size[t]
-
-
-@njit(cache=True, nogil=True)
-def _add_resident(space, at, peak):  # type: ignore[no-untyped-def]
-    """Add what stays all the time, in the order of the ops."""
-    order, resident = space.order, space.resident
-    stays, device = np.zeros(len(peak)), np.empty(len(at), np.uint64)
-    for r in range(U(len(at))):
-        device[U(order[r])] = at[r]
-    for v in range(U(len(at))):
-        stays[device[v]] += resident[v]
-    peak += stays
+            home = latest[U(at[v])]
+            home = (home & LOW_HALF) if home >> HALF == t + ONE else U(2) * n
+            stays = moment[home] >= until
+            change[home] -= size[t] * stays
+            returned[leaving] += size[t] * (not stays)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,35 +10,37 @@ from numba import njit
 
 from loadmaster.problem._problem import Problem
 
-__all__ = ["RankSpace", "Trace", "note", "number_by_device", "rank_space"]
+__all__ = ["RankSpace", "Trace", "number_by_device", "rank_space"]
 
 IntArray = npt.NDArray[np.int32]
 IndexArray = npt.NDArray[np.uint32]
 FloatArray = npt.NDArray[np.float64]
 
-U = np.uint64
+U: Any = np.uint64
 ONE = U(1)
 
 
 class RankSpace(NamedTuple):
     """A problem with its ops renumbered by priority, so that what happens close in time lies close in memory.
 
-    Rank r is the r-th op of ``problem.priority_order``, which is a topological order. Tensors are renumbered by the rank
-    of their producer, then by port; those that nobody reads are left out (they are never sent). With n ops, m tensors,
-    E (tensor, consumer) pairs and D devices:
+    Rank r is the r-th op of ``problem.priority_order``, which is a topological order. Tensors are renumbered
+    by the rank of their producer, then by port; those that nobody reads are left out (they are never sent).
+    With n ops, m tensors, E (tensor, consumer) pairs and D devices:
 
     order : (n,) op of each rank.
     time : (n, D) seconds.
     latency, rate : (D, D) of a transfer, zero on the diagonal, so that "sending" to oneself takes no time.
     waits : (n,) number of tensors that an op reads.
-    tensor_ptr : (n + 2,) the tensors of rank r are ``tensor_ptr[r] .. tensor_ptr[r + 1]``; rank n is a dummy without any.
-    reader_ptr : (m + 1,) the readers of tensor t are ``reader[reader_ptr[t]] .. reader[reader_ptr[t + 1]]``, ascending.
+    tensor_ptr : (n + 2,) the tensors of rank r are ``tensor_ptr[r] .. tensor_ptr[r + 1]``; rank n is a dummy
+        without any.
+    reader_ptr : (m + 1,) the readers of tensor t are ``reader[reader_ptr[t]] .. reader[reader_ptr[t + 1]]``,
+        ascending.
     reader : (E,) ranks.
     size : (m,) what rates multiply.
     tensor : (m,) index of the tensor in the graph.
     bytes : (m,) memory that a tensor takes.
     written : (n,) memory that all outputs of an op take, unread ones included.
-    resident : (n,) memory that stays, by op (not by rank).
+    resident : (n,) memory that stays throughout.
 
     The indices are unsigned, which spares the kernels numba's test for negative ones.
     """
@@ -64,7 +66,8 @@ class Trace(NamedTuple):
     start, end : (n,) seconds, by rank.
     sequence, sequence_ptr : ranks in the order in which each device ran them: device d has
         ``sequence[sequence_ptr[d] : sequence_ptr[d + 1]]``.
-    first : (m,) where the transfers of a tensor begin in the log; they are consecutive. Undefined if it is not sent.
+    first : (m,) where the transfers of a tensor begin in the log; they are consecutive. Undefined if it is
+        not sent.
     log : (E, 3) tensor, source and target of each transfer, by production.
     span : (E, 2) start and end of each transfer in seconds.
     made : (1,) how many transfers there are.
@@ -111,7 +114,7 @@ def rank_space(problem: Problem) -> RankSpace:
     by_tensor = np.lexsort((consumer, new[graph.edge_tensor]))
     off = ~np.eye(problem.devices, dtype=bool)
     made = np.bincount(rank[graph.tensor_producer[read]], minlength=n)
-    written = np.bincount(graph.tensor_producer, graph.tensor_bytes, n)
+    written = np.bincount(graph.tensor_producer, graph.tensor_bytes, n).astype(np.float64)  # (ints if empty)
     return RankSpace(
         order=order.astype(np.uint32),
         time=np.ascontiguousarray(problem.time[order]),
@@ -125,27 +128,16 @@ def rank_space(problem: Problem) -> RankSpace:
         tensor=read.astype(np.uint32),
         bytes=graph.tensor_bytes[read],
         written=written[order],
-        resident=problem.resident.copy(),
+        resident=problem.resident[order],
     )
 
 
 @njit(cache=True, nogil=True)
-def number_by_device(at, trace, slot):  # type: ignore[no-untyped-def]
-    """Give each device room for its ops in the trace's sequence; ``slot`` (D,) is where it begins."""
-    ptr = trace.sequence_ptr
+def number_by_device(at, ptr, slot):  # type: ignore[no-untyped-def]
+    """Give each device d the places ``ptr[d] .. ptr[d + 1]``, one per op; ``slot[d]`` is the first of them."""
     ptr[:] = 0
-    for d in at:
-        ptr[np.uint64(d) + ONE] += np.uint32(1)
+    for r in range(U(len(at))):
+        ptr[U(at[r]) + ONE] += np.uint32(1)
     for d in range(U(len(slot))):
         slot[d] = ptr[d]
         ptr[d + ONE] += ptr[d]
-    trace.made[0] = 0
-
-
-@njit(cache=True, nogil=True)
-def note(trace, tensor, source, target, start, end):  # type: ignore[no-untyped-def]
-    """Log a transfer."""
-    made = U(trace.made[0])
-    trace.log[made, 0], trace.log[made, 1], trace.log[made, 2] = tensor, source, target
-    trace.span[made, 0], trace.span[made, 1] = start, end
-    trace.made[0] = made + ONE

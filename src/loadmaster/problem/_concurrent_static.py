@@ -1,20 +1,23 @@
 """The static schedule of the ``concurrent`` execution model: every device follows one fixed order of the ops.
 
-With the order given, nothing has to be chosen, so no clock is needed: going through the ops in an order in which each
-comes after its inputs and after its predecessor on the device, every start is the largest of some known moments.
+With the order given, nothing has to be chosen, so no clock is needed: going through the ops in an order in
+which each comes after its inputs and after its predecessor on the device, every start is the largest of some
+known moments.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from loadmaster.problem._concurrent_peak import peak_memory
-from loadmaster.problem._concurrent_rank import note, number_by_device
+from loadmaster.problem._concurrent_rank import number_by_device
 
 __all__ = ["LANES", "given_order", "static_costs", "static_lanes", "static_traced"]
 
-U = np.uint64
+U: Any = np.uint64
 ZERO, ONE = U(0), U(1)
 LANES = 32
 """How many placements :func:`static_lanes` looks at side by side."""
@@ -27,8 +30,9 @@ def static_costs(space, device, cost):  # type: ignore[no-untyped-def]
 
     ready : (n,) when the inputs of each op are on its device, as far as they are known.
     busy : (D,) when each device is free; free : (D * D,) when each link is, d to e at d * D + e.
-    landing : when the tensor at hand reaches each of its readers. All of them are computed before a link is taken,
-        since readers on one device share one transfer. "Sending" to oneself takes no time and needs no case.
+    landing : when the tensor at hand reaches each of its readers. All of them are computed before a link is
+        taken, since readers on one device share one transfer. "Sending" to oneself takes no time and needs no
+        case.
 
     Complexity: O(ops + edges + devices²) per placement.
     """
@@ -65,9 +69,9 @@ def static_costs(space, device, cost):  # type: ignore[no-untyped-def]
 def static_lanes(space, device, cost):  # type: ignore[no-untyped-def]
     """The same as :func:`static_costs`, 32 placements side by side.
 
-    Every array of that function gets a last axis of 32 lanes, flattened: op r of lane l is at r * 32 + l. All lanes go
-    through the same ops and edges, so the inner loops have a fixed length and no branch at all: nothing is mispredicted,
-    and the moments of different lanes do not wait for each other.
+    Every array of that function gets a last axis of 32 lanes, flattened: op r of lane l is at r * 32 + l. All
+    lanes go through the same ops and edges, so the inner loops have a fixed length and no branch at all:
+    nothing is mispredicted, and the moments of different lanes do not wait for each other.
     """
     order, time, size = space.order, space.time.ravel(), space.size
     tensor_ptr, reader_ptr, reader = space.tensor_ptr, space.reader_ptr, space.reader
@@ -118,27 +122,26 @@ def static_lanes(space, device, cost):  # type: ignore[no-untyped-def]
                 for c in range(first, last):
                     its, kept = U(reader[c]) * WIDTH, (c - first) * WIDTH
                     for lane in range(WIDTH):
-                        free[(U(at[mine + lane]) * D + U(at[its + lane])) * WIDTH + lane] = landing[kept + lane]
+                        p = U(at[mine + lane]) * D + U(at[its + lane])
+                        free[p * WIDTH + lane] = landing[kept + lane]
         for lane in range(lanes):
             cost[row + lane] = makespan[lane]
 
 
 @njit(cache=True, nogil=True)
 def static_traced(space, device, cost, trace, peak):  # type: ignore[no-untyped-def]
-    """The same as :func:`static_costs`, with the peak memory (k, D) in bytes; ``trace`` receives the last schedule."""
-    n, D = U(space.time.shape[0]), U(space.time.shape[1])
+    """The same with peak memory (k, D) in bytes; ``trace`` receives the schedule of the last placement."""
+    n, D, order, sequence = U(space.time.shape[0]), U(space.time.shape[1]), space.order, trace.sequence
     at, slot = np.empty(n, np.uint32), np.empty(D, np.uint64)
     for row in range(U(len(device))):
         for r in range(n):
-            at[r] = device[row, U(space.order[r])]
-        number_by_device(at, trace, slot)
+            at[r] = device[row, U(order[r])]
+        number_by_device(at, trace.sequence_ptr, slot)
         for r in range(n):
-            trace.sequence[slot[U(at[r])]] = r
+            sequence[slot[U(at[r])]] = r
             slot[U(at[r])] += ONE
         given_order(space, at, trace)
-        cost[row] = 0.0
-        for r in range(n):
-            cost[row] = max(cost[row], trace.end[r])
+        cost[row] = trace.end.max() if n else 0.0
         if cost[row] < np.inf:
             peak_memory(space, at, trace, peak[row])
 
@@ -147,20 +150,21 @@ def static_traced(space, device, cost, trace, peak):  # type: ignore[no-untyped-
 def given_order(space, at, trace):  # type: ignore[no-untyped-def]
     """The schedule in which each device follows ``trace.sequence`` strictly, waiting if need be.
 
-    A device goes on until the next op of its sequence waits for an op that has not run; running that one, later, calls
-    the device again. ``at`` (n,) is the device of each rank; the rest of ``trace`` is filled. Returns n, or if the
-    devices wait for each other the rank that the first of them is stuck at.
+    A device goes on until the next op of its sequence waits for an op that has not run; running that one,
+    later, calls the device again. ``at`` (n,) is the device of each rank; the rest of ``trace`` is filled.
+    Returns n, or if the devices wait for each other the rank that the first of them is stuck at.
 
     Complexity: O(ops + edges + devices²).
     """
-    time, size, sequence, ptr = space.time, space.size, trace.sequence, trace.sequence_ptr
+    time, size, latency, rate = space.time, space.size, space.latency, space.rate
+    sequence, ptr, starts, ends = trace.sequence, trace.sequence_ptr, trace.start, trace.end
+    firsts, log, span, made = trace.first, trace.log, trace.span, ZERO
     tensor_ptr, reader_ptr, reader = space.tensor_ptr, space.reader_ptr, space.reader
     n, D = U(time.shape[0]), U(time.shape[1])
     missing, ready, busy, free = space.waits.copy(), np.zeros(n), np.zeros(D), np.zeros((D, D))
     landing, sent = np.empty(D), np.full(D, len(size), np.uint64)
-    upcoming, called, calls = ptr[: D].copy(), np.ones(D, np.bool_), np.arange(len(busy))
+    upcoming, called, calls = ptr[:D].copy(), np.ones(D, np.bool_), np.arange(len(busy))
     count = D
-    trace.made[0] = 0
     while count > ZERO:
         count -= ONE
         d = U(calls[count])
@@ -168,11 +172,11 @@ def given_order(space, at, trace):  # type: ignore[no-untyped-def]
         while upcoming[d] < ptr[d + ONE] and missing[U(sequence[U(upcoming[d])])] == 0:
             v = U(sequence[U(upcoming[d])])
             upcoming[d] += np.uint32(1)
-            trace.start[v] = max(ready[v], busy[d])
-            trace.end[v] = trace.start[v] + time[v, d]
-            end = busy[d] = trace.end[v]
+            starts[v] = max(ready[v], busy[d])
+            end = starts[v] + time[v, d]
+            ends[v], busy[d] = end, end
             for t in range(U(tensor_ptr[v]), U(tensor_ptr[v + ONE])):
-                trace.first[t] = trace.made[0]
+                firsts[t] = made
                 sent[d], landing[d] = t, end
                 for c in range(U(reader_ptr[t]), U(reader_ptr[t + ONE])):
                     u = U(reader[c])
@@ -180,15 +184,18 @@ def given_order(space, at, trace):  # type: ignore[no-untyped-def]
                     if sent[e] != t:
                         sent[e] = t
                         start = max(end, free[d, e])
-                        landing[e] = start + (space.latency[d, e] + size[t] * space.rate[d, e])
+                        landing[e] = start + (latency[d, e] + size[t] * rate[d, e])
                         free[d, e] = landing[e]
-                        note(trace, t, d, e, start, landing[e])
+                        log[made, 0], log[made, 1], log[made, 2] = t, d, e
+                        span[made, 0], span[made, 1] = start, landing[e]
+                        made += ONE
                     ready[u] = max(ready[u], landing[e])
                     missing[u] -= 1
                     if missing[u] == 0 and e != d and not called[e] and sequence[U(upcoming[e])] == u:
                         called[e] = True
                         calls[count] = e
                         count += ONE
+    trace.made[0] = made
     for d in range(D):
         if upcoming[d] < ptr[d + ONE]:
             return U(sequence[U(upcoming[d])])

@@ -12,7 +12,13 @@ from loadmaster.problem._evaluation import Violation
 from loadmaster.problem._model import Pipeline
 from loadmaster.problem._problem import Problem
 
-__all__ = ["capacity_violations", "chain_arcs", "contiguity_violations", "forward_arcs", "placement_violations"]
+__all__ = [
+    "capacity_violations",
+    "chain_arcs",
+    "contiguity_violations",
+    "forward_arcs",
+    "placement_violations",
+]
 
 IntArray = npt.NDArray[np.int32]
 

@@ -71,7 +71,9 @@ class SimulatedEvaluator:
         self.evaluations += 1
         _check_devices(self.problem, placement.device)
         cost, ok = self.simulator.cost(placement)
-        return Outcome(cost, ok and math.isfinite(cost) and bool(self._constraints_hold(placement.device[None])[0]))
+        return Outcome(
+            cost, ok and math.isfinite(cost) and bool(self._constraints_hold(placement.device[None])[0])
+        )
 
     def evaluate_batch(self, device: IntArray) -> tuple[FloatArray, BoolArray]:
         """Costs and feasibility of many placements, on all cores."""
@@ -84,14 +86,13 @@ class SimulatedEvaluator:
     def _constraints_hold(self, device: IntArray) -> BoolArray:
         """Everything but what the simulator itself checks: support, pins, forbids, colocation, additive memory."""
         problem = self.problem
-        hold = problem.allowed[np.arange(problem.n), device].all(axis=1)
+        hold: BoolArray = np.asarray(problem.allowed[np.arange(problem.n), device].all(axis=1))
         if problem.classes < problem.n:
             ptr, member = problem.members
             hold &= (device == device[:, member[ptr[:-1]][problem.class_of]]).all(axis=1)
         if np.isfinite(problem.capacity).any() and getattr(problem.model, "memory", "sum") == "sum":
             for row in np.flatnonzero(hold):
-                used = np.bincount(device[row], problem.memory, problem.devices)
-                hold[row] = (used <= problem.capacity).all()
+                hold[row] = (problem.memory_of(device[row]) <= problem.capacity).all()
         return hold
 
 
@@ -136,4 +137,6 @@ def in_threads(kernel, device: IntArray) -> tuple[FloatArray, BoolArray]:  # typ
 
 def _check_devices(problem: Problem, device: IntArray) -> None:
     if device.size and (device.min() < 0 or device.max() >= problem.devices):
-        raise InputError(f"a placement names device {int(device.max())}, but there are {problem.devices} (0-based)")
+        raise InputError(
+            f"a placement names device {int(device.max())}, but there are {problem.devices} (0-based)"
+        )

@@ -80,7 +80,11 @@ def parse_problem(data: Any, source: str, model: ExecutionModel) -> Problem:
         resident=resident,
         colocation=[[_op(record, v, builder) for v in group] for group in record.items("colocation", [])],
         pins={_op(pins, op, builder): _device(pins, d, cluster) for op, d in pins.value.items()},
-        forbids=[(_op(forbids, op, builder), _device(forbids, d, cluster)) for op in forbids.value for d in forbids.items(op)],
+        forbids=[
+            (_op(forbids, op, builder), _device(forbids, d, cluster))
+            for op in forbids.value
+            for d in forbids.items(op)
+        ],
         provenance="imported",
     )
 
@@ -142,5 +146,7 @@ def dump_problem(problem: Problem) -> dict[str, Any]:
         },
         "colocation": [group for group in groups if len(group) > 1],
         "pins": {str(v): int(d) for v, d in enumerate(problem.pin.tolist()) if d >= 0},
-        "forbids": {str(v): np.flatnonzero(row).tolist() for v, row in enumerate(problem.forbidden) if row.any()},
+        "forbids": {
+            str(v): np.flatnonzero(row).tolist() for v, row in enumerate(problem.forbidden) if row.any()
+        },
     }

@@ -63,7 +63,7 @@ class Ledger(NamedTuple):
 
     device: IntArray
     """(n,)."""
-    count: IntArray
+    reading: IntArray
     """(m, D) readers of each tensor on each device."""
     compute: FloatArray
     """(2, D) seconds, forward and backward."""
@@ -106,7 +106,7 @@ def new_ledger(nets: Nets) -> Ledger:
     n, devices = nets.time.shape
     return Ledger(
         device=np.zeros(n, np.int32),
-        count=np.zeros((len(nets.size), devices), np.int32),
+        reading=np.zeros((len(nets.size), devices), np.int32),
         compute=np.zeros((2, devices)),
         comm=np.zeros((2, devices)),
     )

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from loadmaster.graph._order import sum_by
 from loadmaster.problem._evaluation import Call, Evaluation, Violation
 from loadmaster.problem._model import Offload
 from loadmaster.problem._placement import Placement
@@ -102,14 +103,14 @@ class OffloadSimulator:
         stuck = np.flatnonzero(np.isnan(end))
         if len(stuck):
             violations.append(Violation("deadlock", "calls wait for each other", tuple(stuck[:1].tolist())))
-        busy = np.bincount(device, problem.time[rows, device], problem.devices)
+        busy = sum_by(device, problem.time[rows, device], problem.devices)
         return Evaluation(
             cost=float(cost[0]),
             violations=tuple(violations),
             busy=busy,
             comm=comm,
             load=busy + comm,
-            memory=np.bincount(device, problem.memory, problem.devices),
+            memory=problem.memory_of(device),
             start=start if defined else None,
             end=end if defined else None,
             calls=tuple(calls),

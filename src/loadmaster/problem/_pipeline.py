@@ -60,7 +60,7 @@ class PipelineSimulator:
             busy=busy,
             comm=comm,
             load=busy + comm if self.model.comm == "sum" else np.maximum(busy, comm),
-            memory=np.bincount(device, problem.memory, problem.devices),
+            memory=problem.memory_of(device),
         )
 
 
@@ -87,7 +87,20 @@ def _costs(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     for row in range(placements.shape[0]):
         reset(
-            kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm, placements[row]
+            kind,
+            ops,
+            touch,
+            tensors,
+            time,
+            size,
+            wire,
+            latency,
+            rate,
+            device,
+            count,
+            compute,
+            comm,
+            placements[row],
         )
         cost[row] = load_cost(kind, compute, comm)
         contiguous[row] = is_contiguous(contiguity, tail, head, placements[row], time.shape[1])

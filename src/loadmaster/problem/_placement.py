@@ -67,7 +67,9 @@ class Placement:
         device = np.full(problem.n, -1, np.int32)
         for op, where in placement.items():
             if op not in problem.graph.index:
-                raise InputError(f"the placement names op {op!r}, which is not in {problem.graph.name or 'the graph'}")
+                raise InputError(
+                    f"the placement names op {op!r}, which is not in {problem.graph.name or 'the graph'}"
+                )
             if where not in problem.cluster.index:
                 known = ", ".join(problem.cluster.names)
                 raise InputError(f"the placement puts op {op!r} on {where!r}: the devices are {known}")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from loadmaster.errors import InputError
 from loadmaster.graph import Graph
-from loadmaster.graph._order import csr_from_pairs
+from loadmaster.graph._order import csr_from_pairs, sum_by
 from loadmaster.hardware import Cluster
 from loadmaster.problem._model import ExecutionModel
 
@@ -43,6 +43,9 @@ class Problem:
     pin : (n,) the only device an op may go to, or -1.
     forbidden : (n, D) True where an op must not go although the device supports it.
     surplus : devices that a given split uses but the problem does not have; using one is a violation.
+    provenance : where the times come from, in words.
+    origin : (n, D) how each time came to be, as an index into :data:`loadmaster.hardware.ORIGINS`; None where
+        nothing is known beyond ``provenance``. Neither says anything about costs, so equality ignores them.
     """
 
     graph: Graph
@@ -64,6 +67,7 @@ class Problem:
     forbidden: BoolArray
     surplus: tuple[int, ...] = ()
     provenance: str = field(default="given", compare=False)
+    origin: npt.NDArray[np.uint8] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         n, m, size = self.graph.n, self.graph.tensors, len(self.cluster)
@@ -83,10 +87,14 @@ class Problem:
             "pin": (n,),
             "forbidden": (n, size),
         }
+        if self.origin is not None:
+            shapes["origin"] = (n, size)
         for name, shape in shapes.items():
             array = getattr(self, name)
             if array.shape != shape:
-                raise InputError(f"{name} has shape {array.shape}, but {n} ops, {m} tensors and {size} devices need {shape}")
+                raise InputError(
+                    f"{name} has shape {array.shape}, but {n} ops, {m} tensors and {size} devices need {shape}"
+                )
             array.flags.writeable = False
         self._reject_bad_numbers()
 
@@ -95,31 +103,45 @@ class Problem:
         bad = np.argwhere(np.isnan(self.time) | (self.time < 0))
         if len(bad):
             v, d = bad[0]
-            raise InputError(f"op {op[v]!r} on device {device[d]!r}: time must be >= 0, not {self.time[v, d]}")
+            raise InputError(
+                f"op {op[v]!r} on device {device[d]!r}: time must be >= 0, not {self.time[v, d]}"
+            )
         for name in ("memory", "resident"):
             values = getattr(self, name)
             wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
             if len(wrong):
-                raise InputError(f"op {op[wrong[0]]!r}: {name} must be a finite number >= 0, not {values[wrong[0]]}")
+                raise InputError(
+                    f"op {op[wrong[0]]!r}: {name} must be a finite number >= 0, not {values[wrong[0]]}"
+                )
         wrong = np.flatnonzero(~(np.isfinite(self.size) & (self.size >= 0)))
         if len(wrong):
             producer = op[self.graph.tensor_producer[wrong[0]]]
-            raise InputError(f"a tensor of op {producer!r}: size must be a finite number >= 0, not {self.size[wrong[0]]}")
+            raise InputError(
+                f"a tensor of op {producer!r}: size must be a finite number >= 0, not {self.size[wrong[0]]}"
+            )
         for name in ("latency", "rate", "send_latency", "send_rate", "recv_latency", "recv_rate"):
             values = getattr(self, name)
             where = np.argwhere(~(np.isfinite(values) & (values >= 0)))
             if len(where):
                 place = " -> ".join(repr(device[i]) for i in where[0])
-                raise InputError(f"{name} of {place} must be a finite number >= 0, not {values[tuple(where[0])]}")
+                raise InputError(
+                    f"{name} of {place} must be a finite number >= 0, not {values[tuple(where[0])]}"
+                )
         wrong = np.flatnonzero(np.isnan(self.capacity) | (self.capacity < 0))
         if len(wrong):
-            raise InputError(f"device {device[wrong[0]]!r}: capacity must be >= 0, not {self.capacity[wrong[0]]}")
+            raise InputError(
+                f"device {device[wrong[0]]!r}: capacity must be >= 0, not {self.capacity[wrong[0]]}"
+            )
         wrong = np.flatnonzero((self.pin < -1) | (self.pin >= len(device)))
         if len(wrong):
-            raise InputError(f"op {op[wrong[0]]!r} is pinned to device {self.pin[wrong[0]]}, which is not there")
+            raise InputError(
+                f"op {op[wrong[0]]!r} is pinned to device {self.pin[wrong[0]]}, which is not there"
+            )
         wrong = np.flatnonzero((self.class_of < 0) | (self.class_of >= max(len(op), 1)))
         if len(wrong):
-            raise InputError(f"op {op[wrong[0]]!r}: colocation class {self.class_of[wrong[0]]} is out of range")
+            raise InputError(
+                f"op {op[wrong[0]]!r}: colocation class {self.class_of[wrong[0]]} is out of range"
+            )
 
     @staticmethod
     def make(
@@ -143,6 +165,7 @@ class Problem:
         forbids: Iterable[tuple[int, int]] = (),
         surplus: tuple[int, ...] = (),
         provenance: str = "given",
+        origin: npt.NDArray[np.uint8] | None = None,
     ) -> Problem:
         """A problem from arrays, with what is left out taken from the graph and the cluster.
 
@@ -182,6 +205,7 @@ class Problem:
             forbidden=forbidden,
             surplus=surplus,
             provenance=provenance,
+            origin=origin,
         )
 
     # -- value behaviour ------------------------------------------------------------------------------------------
@@ -203,10 +227,14 @@ class Problem:
     def digest(self) -> str:
         """SHA-256 over everything that costs and constraints depend on."""
         h = hashlib.sha256(self.graph.digest.encode())
-        h.update(repr((self.model, self.cluster.names, [d.kind for d in self.cluster.devices], self.surplus)).encode())
+        h.update(
+            repr(
+                (self.model, self.cluster.names, [d.kind for d in self.cluster.devices], self.surplus)
+            ).encode()
+        )
         for f in fields(self):
             value = getattr(self, f.name)
-            if isinstance(value, np.ndarray):
+            if f.compare and isinstance(value, np.ndarray):
                 h.update(value.tobytes())
         return h.hexdigest()
 
@@ -233,7 +261,9 @@ class Problem:
             for v in ops:
                 if pin[v] not in (-1, d):
                     first, second = self.cluster.names[pin[v]], self.cluster.names[d]
-                    raise InputError(f"op {self.graph.names[v]!r} is pinned both to {first!r} and to {second!r}")
+                    raise InputError(
+                        f"op {self.graph.names[v]!r} is pinned both to {first!r} and to {second!r}"
+                    )
                 pin[v] = d
         for text in forbids:
             ops, d = self._parse_rule(text, "forbid")
@@ -243,9 +273,13 @@ class Problem:
     def _parse_rule(self, text: str, what: str) -> tuple[list[int], int]:
         pattern, separator, device = text.rpartition("=")
         if not separator or not pattern:
-            raise InputError(f"--{what} {text!r} must be written OPS=DEVICE, e.g. 'encoder.*={self.cluster.names[0]}'")
+            raise InputError(
+                f"--{what} {text!r} must be written OPS=DEVICE, e.g. 'encoder.*={self.cluster.names[0]}'"
+            )
         if device not in self.cluster.index:
-            raise InputError(f"--{what} {text!r}: there is no device {device!r}: choose one of {', '.join(self.cluster.names)}")
+            raise InputError(
+                f"--{what} {text!r}: there is no device {device!r}: choose one of {', '.join(self.cluster.names)}"
+            )
         return self.graph.select(pattern), self.cluster.index[device]
 
     # -- constraints, in the form that search needs ---------------------------------------------------------------
@@ -288,7 +322,11 @@ class Problem:
     @cached_property
     def class_memory(self) -> FloatArray:
         """(classes,) bytes, added up."""
-        return np.bincount(self.class_of, self.memory, self.classes)
+        return sum_by(self.class_of, self.memory, self.classes)
+
+    def memory_of(self, device: IntArray) -> FloatArray:
+        """(D,) bytes that each device holds under a placement, added up."""
+        return sum_by(device, self.memory, self.devices)
 
     @cached_property
     def pool(self) -> BoolArray:
@@ -365,4 +403,8 @@ def classes_of(n: int, colocation: Iterable[Iterable[int]]) -> IntArray:
 
 def problem_arrays(problem: Problem) -> dict[str, Any]:
     """The arrays of a problem by field name, for files."""
-    return {f.name: getattr(problem, f.name) for f in fields(problem) if isinstance(getattr(problem, f.name), np.ndarray)}
+    return {
+        f.name: getattr(problem, f.name)
+        for f in fields(problem)
+        if isinstance(getattr(problem, f.name), np.ndarray)
+    }

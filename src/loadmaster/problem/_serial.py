@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from loadmaster.graph._order import sum_by
 from loadmaster.problem._evaluation import Evaluation, Transfer
 from loadmaster.problem._placement import Placement
 from loadmaster.problem._problem import Problem
@@ -57,10 +58,10 @@ class SerialSimulator:
         log = np.empty((problem.graph.edges, 5))
         made = _serial(*self._arrays, device[None], cost, moments, log)
         rows = np.arange(problem.n)
-        busy = np.bincount(device, problem.time[rows, device], problem.devices)
+        busy = sum_by(device, problem.time[rows, device], problem.devices)
         tensor, source, target = log[:made, :3].astype(np.int64).T
         seconds = problem.latency[source, target] + problem.size[tensor] * problem.rate[source, target]
-        comm = np.bincount(target, seconds, problem.devices)
+        comm = sum_by(target, seconds, problem.devices)
         defined = bool(np.isfinite(cost[0]))
         transfers = [Transfer(int(t), int(a), int(b), s, e) for t, a, b, s, e in log[:made].tolist()]
         return Evaluation(
@@ -69,7 +70,7 @@ class SerialSimulator:
             busy=busy,
             comm=comm,
             load=busy + comm,
-            memory=np.bincount(device, problem.memory, problem.devices),
+            memory=problem.memory_of(device),
             start=moments[0] if defined else None,
             end=moments[1] if defined else None,
             transfers=tuple(transfers) if defined else (),

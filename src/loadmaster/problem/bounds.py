@@ -2,16 +2,17 @@
 
 Every bound is a relaxation of the problem's own execution model (``docs/bounds.md`` explains them to users):
 
-- ``serial``: every op on its fastest device; the same with transfers, a Lagrangian dual of the labelling problem.
+- ``serial``: every op on its fastest device; the same with transfers, a Lagrangian dual of the labelling
+  problem.
 - ``concurrent``, ``offload``: the longest path over pairs (op, device), on which ops that must share a device
   queue; the load dual; both together over windows of the schedule.
 - ``pipeline``: the load dual, with transfers where they add to the load; the largest colocation class.
 
-The parameters of a bound (device weights, messages, windows) are searched for as long as that is cheap. Any value
-of theirs gives a valid bound: stopping early costs tightness, never validity. Contiguity, ``max_calls`` and memory
-are relaxed, except that a class never goes where it alone does not fit. Devices that are alike in every respect
-are one *kind* with a count; k, j, a and b below are kinds. An op which no device may run (the problem is then
-infeasible) counts as free everywhere.
+The parameters of a bound (device weights, messages, windows) are searched for as long as that is cheap. Any
+value of theirs gives a valid bound: stopping early costs tightness, never validity. Contiguity,
+``max_calls`` and memory are relaxed, except that a class never goes where it alone does not fit. Devices
+that are alike in every respect are one *kind* with a count; k, j, a and b below are kinds. An op which no
+device may run (the problem is then infeasible) counts as free everywhere.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def lower_bound(problem: Problem) -> Bound:
 def all_bounds(problem: Problem) -> tuple[Bound, ...]:
     """Every bound that applies to the problem's execution model and settings, simple ones first.
 
-    Values are rounded towards zero by more than floating point can have added to them. Complexity: near linear in
-    ops and edges; times are in ``docs/bounds.md``.
+    Values are rounded towards zero by more than floating point can have added to them. Complexity: near
+    linear in ops and edges; times are in ``docs/bounds.md``.
     """
     found: tuple[Bound, ...] | None = problem.__dict__.get("_bounds")
     if found is None:
@@ -95,7 +96,7 @@ def _bounds(problem: Problem) -> list[Bound]:
     raise TypeError(f"{problem.model!r} is not an execution model")
 
 
-# -- the problem as bounds see it -----------------------------------------------------------------------------
+# -- the problem as bounds see it ---------------------------------------------------------------------------
 
 
 class _View(NamedTuple):
@@ -106,8 +107,8 @@ class _View(NamedTuple):
     cost : (C, K) seconds of a whole class.
     number : (K,) devices of each kind.
     kinds : the devices of each kind.
-    latency, rate : (K, K) the least of any link from one kind to another; on the diagonal between two devices of
-        the kind (latency infinite where there is only one).
+    latency, rate : (K, K) the least of any link from one kind to another; on the diagonal between two devices
+        of the kind (latency infinite where there is only one).
     """
 
     of: IntArray
@@ -156,7 +157,7 @@ def _class_sums(of: IntArray, time: FloatArray) -> FloatArray:
 
 
 def _links(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """(D, D) latency and rate of what a transfer from d to e takes, through the host where the model says so."""
+    """(D, D) latency and rate of a transfer from d to e, through the host where the model says so."""
     if isinstance(problem.model, (Serial, Concurrent)):
         return problem.latency, problem.rate
     pays = ~problem.pool if isinstance(problem.model, Offload) else np.ones(problem.devices, np.bool_)
@@ -180,16 +181,12 @@ def _kinds(
 
 
 def _between(table: FloatArray, kinds: list[Devices], alone: float) -> FloatArray:
-    """(K, K) the least entry of a (D, D) table between devices of two kinds, ``alone`` where there are no two."""
-    out = np.full((len(kinds), len(kinds)), alone)
-    for k, source in enumerate(kinds):
-        for j, target in enumerate(kinds):
-            block = table[np.ix_(source, target)]
-            if k != j:
-                out[k, j] = block.min()
-            elif len(source) > 1:
-                out[k, k] = block[~np.eye(len(source), dtype=bool)].min()
-    return out
+    """(K, K) the least entry of a (D, D) table between two devices of these kinds, else ``alone``."""
+    order = np.concatenate(kinds)
+    first = np.cumsum([0, *(len(kind) for kind in kinds[:-1])])
+    apart = np.where(np.eye(len(table), dtype=bool), math.inf, table)[np.ix_(order, order)]
+    least = np.minimum.reduceat(np.minimum.reduceat(apart, first, axis=0), first, axis=1)
+    return np.where(np.isinf(least), alone, least)
 
 
 class _Arcs(NamedTuple):
@@ -239,7 +236,7 @@ def _class_tensors(problem: Problem, view: _View) -> tuple[IntArray, IntArray, I
     return tensor[away], own[away], reader[away]
 
 
-# -- serial ---------------------------------------------------------------------------------------------------
+# -- serial -------------------------------------------------------------------------------------------------
 
 
 def _serial_bounds(problem: Problem, view: _View) -> list[Bound]:
@@ -254,10 +251,11 @@ def _transfer_dual(
 ) -> float:
     """A lower bound on min over x of Σ_c unary[c, x_c] + Σ_t transfers of t, by message passing.
 
-    A tensor that r other classes read costs at least 1/r of the sum of what it would cost for each of them alone
-    (and just that if all of them are in one place), so the sum of these shares over pairs of classes is a
-    relaxation. Moving amounts between the costs of classes and of pairs (the messages) leaves the total of every x
-    as it is; for any messages the sum of all minima is therefore a bound. Its maximum is the local-polytope LP.
+    A tensor that r other classes read costs at least 1/r of the sum of what it would cost for each of them
+    alone (and just that if all of them are in one place), so the sum of these shares over pairs of classes
+    is a relaxation. Moving amounts between the costs of classes and of pairs (the messages) leaves the total
+    of every x as it is; for any messages the sum of all minima is therefore a bound. Its maximum is the
+    local-polytope LP.
 
     References
     ----------
@@ -287,12 +285,12 @@ def _transfer_dual(
 
 @njit(cache=True, nogil=True)
 def _sweep(unary, tail, head, number, size, latency, rate, order, place, ptr, incident, sweeps):  # type: ignore[no-untyped-def]
-    """Sequential reweighted message passing over the nodes in ``order`` and back; the best bound that it proves.
+    """Sequential reweighted message passing over the nodes in ``order`` and back; the bound that it proves.
 
-    ``moved[0, e, a]`` and ``moved[1, e, b]`` are what arc e has passed on to its tail at a and to its head at b. A
-    node takes what the arcs behind it can spare, then spreads what it has over the arcs ahead. ``incident`` is a
-    CSR node -> arcs, ``place`` the inverse of ``order``. The bound is evaluated after every fourth sweep; a gain of
-    less than one part in 10⁴ ends it.
+    ``moved[0, e, a]`` and ``moved[1, e, b]`` are what arc e has passed on to its tail at a and to its head
+    at b. A node takes what the arcs behind it can spare, then spreads what it has over the arcs ahead.
+    ``incident`` is a CSR node -> arcs, ``place`` the inverse of ``order``. The bound is evaluated after
+    every fourth sweep; a gain of less than one part in 10⁴ ends it.
     """
     nodes, kinds = unary.shape
     moved = np.zeros((2, len(tail), kinds))
@@ -344,7 +342,8 @@ def _sweep(unary, tail, head, number, size, latency, rate, order, place, ptr, in
 def _sum_of_minima(unary, tail, head, number, size, latency, rate, ptr, incident, moved):  # type: ignore[no-untyped-def]
     """The bound that the messages prove, less what rounding can have added.
 
-    Unlike everywhere else, numbers of either sign are added here: the error is relative to the sum of magnitudes.
+    Unlike everywhere else, numbers of either sign are added here: the error is relative to the sum of
+    magnitudes.
     """
     nodes, kinds = unary.shape
     bound = 0.0
@@ -376,7 +375,7 @@ def _sum_of_minima(unary, tail, head, number, size, latency, rate, ptr, incident
     return bound - 4.0 * EPS * (nodes + len(tail)) * magnitude
 
 
-# -- the load dual --------------------------------------------------------------------------------------------
+# -- the load dual ------------------------------------------------------------------------------------------
 
 
 def _load_dual(
@@ -384,24 +383,26 @@ def _load_dual(
 ) -> tuple[float, FloatArray]:
     """max over weights w >= 0, Σ_k number_k w_k = 1, of Σ_c min_k w_k cost[c, k]; and the (K,) weights found.
 
-    The largest load is at least any weighted mean of all loads, to which class c adds at least its smallest term.
-    The maximum is the LP relaxation of unrelated machines (Lenstra, Shmoys, Tardos 1990). Multiplicative weights
-    come close, cutting planes finish where that is cheap; all weights are valid.
+    The largest load is at least any weighted mean of all loads, to which class c adds at least its smallest
+    term. The maximum is the LP relaxation of unrelated machines (Lenstra, Shmoys, Tardos 1990).
+    Multiplicative weights come close, cutting planes finish where that is cheap; all weights are valid.
     """
     classes, kinds = cost.shape
-    if start is None:
+    rounds = min(100, 20 + int(1e7 / max(cost.size, 1)))
+    if start is not None:
+        rounds //= 4
+    else:
         known = np.isfinite(cost)
         mean = np.where(known, cost, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
         speed = 1.0 / np.maximum(mean, mean.max() * 1e-9) if mean.max() > 0 else np.ones(kinds)
         start = speed / (speed * number).sum()
     if classes == 0 or kinds == 1:
         return float(np.where(np.isfinite(cost), cost, 0.0).sum() / number.sum()), start
-    work = cost.size
-    share, weight = cost / number, start * number
-    value, weight = _multiplicative(share, weight, min(100, 20 + int(1e7 / work)))
-    planes = min(20 * kinds, int(2e6 / work)) if kinds <= 16 else 0
-    if planes > 0:
-        value, weight = _kelley(share, weight, planes)
+    share, weight = np.ascontiguousarray(cost / number), start * number
+    if kinds > 4:
+        value, weight = _multiplicative(share, weight, rounds)
+    if kinds <= 4 or cost.size <= 2000:
+        value, weight = _kelley(share, weight, min(20 * kinds, 200))
     return float(value), weight / number
 
 
@@ -423,7 +424,7 @@ def _cheapest(cost, weight, load):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _multiplicative(cost, weight, rounds):  # type: ignore[no-untyped-def]
-    """Ascend :func:`_cheapest` over the simplex: kinds with more than the mean load gain weight; (value, weight)."""
+    """Ascend :func:`_cheapest` over the simplex: kinds above the mean load gain weight; (value, weight)."""
     load = np.empty(len(weight))
     weight = weight / weight.sum()
     best, found = -1.0, weight.copy()
@@ -444,10 +445,11 @@ def _multiplicative(cost, weight, rounds):  # type: ignore[no-untyped-def]
 def _kelley(cost, weight, rounds):  # type: ignore[no-untyped-def]
     """Maximise the concave, piecewise linear :func:`_cheapest` over the simplex; (value, weight).
 
-    Each evaluation gives a plane, value <= load · weight. The best weights under the planes so far solve a matrix
-    game, kept as the LP max Σ y, Σ_i y_i load_i <= 1, y >= 0 in revised simplex form: the ``inverse`` of the basis,
-    the ``level`` and ``worth`` of its variables and the ``price`` of its rows. A new plane is a new column. Every
-    second query lies halfway to the best weights known, which calms the method. (J. E. Kelley, J. SIAM 1960.)
+    Each evaluation gives a plane, value <= load · weight. The best weights under the planes so far solve a
+    matrix game, kept as the LP max Σ y, Σ_i y_i load_i <= 1, y >= 0 in revised simplex form: the ``inverse``
+    of the basis, the ``level`` and ``worth`` of its variables and the ``price`` of its rows. A new plane is
+    a new column. Every second query lies halfway to the best weights known, which calms the method. (J. E.
+    Kelley, J. SIAM 1960.)
     """
     kinds = cost.shape[1]
     load = np.empty(kinds)
@@ -492,7 +494,7 @@ def _kelley(cost, weight, rounds):  # type: ignore[no-untyped-def]
                 price += worth[k] * inverse[k]
         weight = np.maximum(price, 0.0)
         total = weight.sum()
-        if not total > 0.0 or (1.0 / total - 1.0) * scale <= best * (1.0 + 1e-9):
+        if not total > 0.0 or (1.0 / total - 1.0) * scale <= best * (1.0 + 1e-8):
             break
         weight /= total
         if i % 2 == 1:
@@ -504,38 +506,39 @@ def _kelley(cost, weight, rounds):  # type: ignore[no-untyped-def]
     return best, found
 
 
-def _tightened(through: FloatArray, bound: Callable[[BoolArray], float]) -> float:
+def _tightened(through: FloatArray, bound: Callable[[BoolArray], float], known: float) -> float:
     """The least T (within one part in 10³) that the following does not refute.
 
-    A placement of cost T uses no pair (class, kind) that alone costs more than T, so it obeys any bound that holds
-    without these pairs: a destructive bound (R. Klein, A. Scholl, EJOR 1999). What is left only changes where T
-    passes an entry of ``through``; these are searched.
+    A placement of cost T uses no pair (class, kind) that alone costs more than T, so it obeys any bound that
+    holds without these pairs: a destructive bound (R. Klein, A. Scholl, EJOR 1999). What is left only
+    changes where T passes an entry of ``through``; these are searched.
 
     Parameters
     ----------
     through : (C, K) a lower bound on the cost of every placement that puts class c on kind k.
     bound : a lower bound on the cost of every placement that uses only the given (C, K) pairs.
+    known : a lower bound on the cost of every placement.
     """
-    start = max(float(through.min(axis=1).max()), bound(np.isfinite(through)))
+    start = max(float(through.min(axis=1).max()), known)
     later = np.unique(through[np.isfinite(through) & (through > start)])
     edges = np.concatenate([[start], later, [math.inf]])
-    # For T from edges[i] up to edges[i + 1] the same pairs are left. Below ``low`` all such intervals are refuted;
-    # ``high`` is not, or is the last.
-    low, high, probe, reach, proven = 0, len(later), 0, 1e-3, 0.0
+    # For T from edges[i] up to edges[i + 1] the same pairs are left. Below ``low`` all such intervals are
+    # refuted; ``high`` is not, or is the last.
+    low, high, reach, proven = 0, len(later), 1e-3, 0.0
     while low < high and edges[high] > edges[low] * (1.0 + 1e-3):
+        probe = (low + high) // 2
+        if high == len(later):
+            probe = min(probe, max(low, int(np.searchsorted(edges, edges[low] * (1.0 + reach))) - 1))
+            reach *= 4.0
         value = bound(through <= edges[probe])
         if value >= edges[probe + 1]:
             low = probe + 1
         else:
             high, proven = probe, value
-        probe = (low + high) // 2
-        if high == len(later):
-            reach *= 4.0
-            probe = min(probe, max(low, int(np.searchsorted(edges, edges[low] * (1.0 + reach))) - 1))
     return max(float(edges[low]), proven if low == high else 0.0)
 
 
-# -- pipeline -------------------------------------------------------------------------------------------------
+# -- pipeline -----------------------------------------------------------------------------------------------
 
 
 def _pipeline_bounds(problem: Problem, view: _View) -> list[Bound]:
@@ -548,31 +551,33 @@ def _pipeline_bounds(problem: Problem, view: _View) -> list[Bound]:
     assert isinstance(model, Pipeline)
     forced = _forced_transfers(problem, view)
     through = view.cost + forced if model.comm == "sum" else np.maximum(view.cost, forced)
-    everything = np.isfinite(through)
     flush = _Flush(problem, view) if model.objective == "fw+bw" else None
     weight: FloatArray | None = None
 
-    def loads(left: BoolArray) -> float:
+    def compute(left: BoolArray) -> float:
         nonlocal weight
         value, weight = _load_dual(np.where(left, view.cost, math.inf), view.number, weight)
         return value if flush is None else max(value, flush.bound(left))
 
+    def loads(left: BoolArray) -> float:
+        value = compute(left)
+        if model.comm == "overlap":
+            return value
+        assert weight is not None
+        unary = np.where(left, np.where(left, view.cost, 0.0) * weight, math.inf)
+        return max(value, _transfer_dual(problem, view, unary, *_weighted_links(problem, view, weight)))
+
+    everything = np.isfinite(through)
     bounds = [
         Bound(float(through.min(axis=1).max()), "largest op"),
         Bound(_load_dual(view.cost, view.number)[0], "load dual"),
     ]
     if flush is not None:
-        bounds.append(Bound(flush.bound(everything), "forward and backward"))
-    best = _tightened(through, loads)
+        bounds.append(Bound(compute(everything), "forward and backward"))
     if model.comm == "sum":
-        # The same argument once more, with transfers, for T from ``best`` up to the next entry of ``through``.
-        left = through <= best
-        loads(left)
-        assert weight is not None
-        unary = np.where(left, np.where(left, view.cost, 0.0) * weight, math.inf)
-        dual = _transfer_dual(problem, view, unary, *_weighted_links(problem, view, weight))
-        best = max(best, min(dual, float(np.where(left, math.inf, through).min())))
-    return [*bounds, Bound(best, "pruned load dual")]
+        bounds.append(Bound(loads(everything), "load dual and transfers"))
+    best = max(bound.value for bound in bounds)
+    return [*bounds, Bound(_tightened(through, loads, best), "pruned load dual")]
 
 
 def _forced_transfers(problem: Problem, view: _View) -> FloatArray:
@@ -593,7 +598,7 @@ def _forced_transfers(problem: Problem, view: _View) -> FloatArray:
 
 
 def _weighted_links(problem: Problem, view: _View, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(K, K) latency and rate of what a transfer from kind k to kind j adds to the weighted sum of all loads."""
+    """(K, K) latency and rate of what a transfer from k to j adds to the weighted sum of all loads."""
 
     def least(table: FloatArray) -> FloatArray:
         return weight * np.array([table[kind].min() for kind in view.kinds])
@@ -614,9 +619,10 @@ class _Flush:
         self.weight: list[FloatArray | None] = [None, None]
 
     def bound(self, left: BoolArray) -> float:
-        """The sum of a bound on each side, or both duals under one minimum per class, which is more than their sum.
+        """The sum of a bound on each side, or both duals under one minimum per class: more than their sum.
 
-        Σ_c min_k (w_k FW_ck + u_k BW_ck) holds for any two sets of weights w and u, as each mean is at most its max.
+        Σ_c min_k (w_k FW_ck + u_k BW_ck) holds for any two sets of weights w and u, as each mean is at most
+        its max.
         """
         apart, joint = 0.0, np.zeros_like(left, np.float64)
         for i in range(2):
@@ -628,16 +634,16 @@ class _Flush:
         return max(apart, float(joint.min(axis=1).sum()))
 
 
-# -- concurrent and offload -----------------------------------------------------------------------------------
+# -- concurrent and offload ---------------------------------------------------------------------------------
 
 
 def _schedule_bounds(problem: Problem, view: _View) -> list[Bound]:
     """Paths and loads, apart and together.
 
-    What holds for ``concurrent`` (an op starts when its inputs are there, a device runs one op at a time) holds for
-    ``offload`` too. Let op v of a call start when the call has spent what v's ancestors in it, and their inputs,
-    take: then an op starts after its inputs have come, its results are out ``send`` or more after its end, and the
-    ops on one accelerator do not overlap. What differs is the pool, which runs any number of ops at once.
+    All of it rests on three facts: an op takes its time, it starts after its inputs have been computed and
+    brought over, and a device runs one op at a time. They hold for ``offload`` too, except that the pool runs
+    any number of ops: picture a call as fetching for and running its ops one by one in topological order,
+    then sending. That takes as long as the call does, and nothing outside can tell the difference.
     """
     pool = np.array(
         [isinstance(problem.model, Offload) and bool(problem.pool[kind[0]]) for kind in view.kinds]
@@ -665,7 +671,7 @@ def _schedule_bounds(problem: Problem, view: _View) -> list[Bound]:
 
     def loads(left: BoolArray) -> float:
         """The load dual of what the pool does not take."""
-        rows = ~left[:, pool].any(axis=1)
+        rows = ~np.logical_or.reduce(left[:, pool], axis=1)
         cost = np.where(left, view.cost, math.inf)[rows][:, busy]
         value, weights[0] = _load_dual(cost, number, weights[0])
         return value
@@ -673,7 +679,7 @@ def _schedule_bounds(problem: Problem, view: _View) -> list[Bound]:
     def windows(left: BoolArray) -> float:
         value = loads(left)
         assert weights[0] is not None
-        rows = ~left[:, pool].any(axis=1)[view.of]
+        rows = ~np.logical_or.reduce(left[:, pool], axis=1)[view.of]
         left = left[view.of[rows]]
         window, weights[1] = _windows(
             np.where(left, view.time[rows], math.inf)[:, busy],
@@ -687,8 +693,8 @@ def _schedule_bounds(problem: Problem, view: _View) -> list[Bound]:
     everything = np.isfinite(through)
     bounds.append(Bound(loads(everything), "load dual"))
     bounds.append(Bound(windows(everything), "windows"))
-    bounds.append(Bound(_tightened(through, windows), "pruned windows"))
-    return bounds
+    best = max(bound.value for bound in bounds)
+    return [*bounds, Bound(_tightened(through, windows, best), "pruned windows")]
 
 
 def _class_extremes(view: _View, values: FloatArray, extreme: np.ufunc, start: float) -> FloatArray:
@@ -714,17 +720,17 @@ def _critical_path(view: _View, order: IntArray, arcs: _Arcs) -> float:
     """The longest path with every op at its smallest time and no transfers."""
     time = view.time.min(axis=1, keepdims=True)
     none = np.zeros((1, 1))
-    head = _starts(order, *arcs.into(len(time)), time, none, none, np.ones(1, np.bool_), view.of, True, 0)
+    head = _starts(order, arcs.into(len(time)), time, (none, none, True), np.ones(1, np.bool_), view.of, 0)
     return float((head + time).max())
 
 
 def _placed_path(
     view: _View, order: IntArray, arcs: _Arcs, latency: FloatArray, rate: FloatArray, busy: BoolArray
 ) -> FloatArray:
-    """(n, K) seconds before which op v cannot start on kind k (on the graph run backwards: that are left at its end).
+    """(n, K) seconds before which op v cannot start on kind k; of the reversed graph: that remain after it.
 
-    How much is looked at depends on the size: queueing only where it is cheap, and from some 10⁸ combinations of
-    arcs and kinds on every transfer counts as the fastest one.
+    Effort depends on size: queueing is looked at where it is cheap, and beyond 10⁸ combinations of arcs and
+    kinds every transfer counts as the fastest one.
     """
     n, kinds = view.time.shape
     between = np.isfinite(latency)
@@ -735,32 +741,36 @@ def _placed_path(
         rate = np.where(between, rate[between].min(), 0.0)
     degree = len(arcs.tail) / n + 1.0
     work = degree * kinds * (kinds + 1.0) ** (1 if flat else 2)
-    cone = min(CONE, int(min(5e3, 3e7 / n) / work))
-    link = np.ascontiguousarray(latency), np.ascontiguousarray(rate)
-    start: FloatArray = _starts(order, *arcs.into(n), view.time, *link, busy, view.of, flat, cone)
+    cone = min(CONE, int(min(2e3, 3e7 / n) / work))
+    links = (np.ascontiguousarray(latency), np.ascontiguousarray(rate), flat)
+    start: FloatArray = _starts(order, arcs.into(n), view.time, links, busy, view.of, cone)
     return start
 
 
 @njit(cache=True, nogil=True)
-def _starts(order, ptr, op, number, size, time, latency, rate, busy, class_of, flat, cone):  # type: ignore[no-untyped-def]
+def _starts(order, arcs, time, links, busy, class_of, cone):  # type: ignore[no-untyped-def]
     """(n, K) lower bounds on the start of every op on every kind: a longest path over pairs (op, kind).
 
-    Op v on kind k waits for each of its predecessors u, wherever u is placed best for that: on the same device, or
-    elsewhere and then for the transfer. Choosing a place of u for each reader anew is the relaxation. With ``cone``
-    > 0, :func:`_queue` then uses that ancestors which would come too late from elsewhere share the device of v.
+    Op v on kind k waits for each of its predecessors u, wherever u is placed best for that: on the same
+    device, or elsewhere and then for the transfer. Choosing a place of u for each reader anew is the
+    relaxation. With ``cone`` > 0, :func:`_queue` then uses that ancestors which would come too late from
+    elsewhere share the device of v.
 
-    The ops come in ``order``; the arcs into v are ``ptr[v]:ptr[v + 1]``, from ``op``. ``flat`` says that all links
-    are alike; ``busy`` which kinds run one op at a time.
+    ``arcs`` = (ptr, op, number, size): the arcs into v are ptr[v]:ptr[v + 1] and come from op; ``links`` =
+    (latency, rate, flat), where flat says that all links are alike; ``busy`` : (K,) runs one op at a time.
     """
+    ptr, op, number, size = arcs
+    latency, rate, flat = links
     n, kinds = time.shape
     start = np.full((n, kinds), math.inf)
     end = np.full((n, kinds), math.inf)
     first = np.empty(n)
-    member = np.empty(cone + 1, np.int64)
     slot = np.full(n, -1, np.int64)
     seen = np.full(n, -1, np.int64)
     front = np.empty(n, np.int64)
-    after = np.empty((cone + 1, kinds + 1))
+    member = np.empty(cone + 1, np.int64)
+    after = np.empty((cone + 2, kinds + 1))
+    scratch = np.empty((2, cone + 1)), np.empty((2, cone + 1), np.int64)
     for v in order:
         for k in range(kinds):
             if time[v, k] == math.inf:
@@ -773,7 +783,8 @@ def _starts(order, ptr, op, number, size, time, latency, rate, busy, class_of, f
                     if not flat:
                         for j in range(kinds):
                             if j != k:
-                                best = min(best, end[u, j] + number[i] * latency[j, k] + size[i] * rate[j, k])
+                                link = number[i] * latency[j, k] + size[i] * rate[j, k]
+                                best = min(best, end[u, j] + link)
                     elif kinds > 1:
                         best = min(best, first[u] + number[i] * latency[0, 1] + size[i] * rate[0, 1])
                 begin = max(begin, best)
@@ -782,29 +793,16 @@ def _starts(order, ptr, op, number, size, time, latency, rate, busy, class_of, f
             made = _latest_ancestors(v, ptr, op, first, cone, member, slot, seen, front)
             for k in range(kinds):
                 if busy[k] and time[v, k] < math.inf:
-                    _delays(
-                        k,
-                        member[:made],
-                        slot,
-                        ptr,
-                        op,
-                        number,
-                        size,
-                        time,
-                        latency,
-                        rate,
-                        class_of,
-                        flat,
-                        after,
-                    )
+                    _delays(k, made, member, slot, arcs, time, links, class_of, after)
                     start[v, k] = _queue(
-                        v, k, member[:made], start, end, time, class_of, latency[k, k], after
+                        k, made, member, start, end, time, class_of, latency[k, k], after, scratch
                     )
             for i in range(made):
                 slot[member[i]] = -1
+        first[v] = math.inf
         for k in range(kinds):
             end[v, k] = start[v, k] + time[v, k]
-        first[v] = end[v].min()
+            first[v] = min(first[v], end[v, k])
     return start
 
 
@@ -838,39 +836,38 @@ def _latest_ancestors(v, ptr, op, first, cone, member, slot, seen, front):  # ty
 
 
 @njit(cache=True, nogil=True)
-def _delays(k, member, slot, ptr, op, number, size, time, latency, rate, class_of, flat, after):  # type: ignore[no-untyped-def]
-    """``after[x, a]``: the least time from the end of ancestor x at place a to the start of v, which is on kind k.
+def _delays(k, made, member, slot, arcs, time, links, class_of, after):  # type: ignore[no-untyped-def]
+    """``after[x, a]``: the least time from the end of ancestor x at place a to the start of v on kind k.
 
-    Place K is the very device of v, place a < K a device of kind a other than that. This is the longest path of
-    :func:`_starts` again, backwards from v over the arcs between members.
+    Place K is the very device of v, place a < K a device of kind a other than that. This is the longest path
+    of :func:`_starts` again, backwards from v over the arcs between members. The last row is scratch.
     """
+    ptr, op, number, size = arcs
+    latency, rate, flat = links
     kinds = time.shape[1]
-    onward = np.empty(kinds + 1)
-    after[: len(member)] = 0.0
-    for c in range(len(member)):
+    other = min(kinds - 1, 1)
+    onward = after[len(after) - 1]
+    after[:made] = 0.0
+    for c in range(made):
         w = member[c]
-        if c == 0:
-            onward[:] = math.inf
-            onward[kinds] = 0.0
-        else:
-            for b in range(kinds):
-                onward[b] = time[w, b] + after[c, b]
-            onward[kinds] = time[w, k] + after[c, kinds]
-            if latency[k, k] == math.inf:
-                onward[k] = math.inf
-        least = onward.min()
+        least = math.inf
+        for b in range(kinds + 1):
+            onward[b] = time[w, b if b < kinds else k] + after[c, b] if c > 0 else math.inf
+            if b == k and latency[k, k] == math.inf:
+                onward[b] = math.inf
+            elif b == kinds and c == 0:
+                onward[b] = 0.0
+            least = min(least, onward[b])
         for i in range(ptr[w], ptr[w + 1]):
             x = slot[op[i]]
             if x <= c:
                 continue
             apart = class_of[op[i]] != class_of[w]
-            if flat and apart:
-                other = 1 if kinds > 1 else 0
-                least = onward.min() + number[i] * latency[0, other] + size[i] * rate[0, other]
+            away = least + number[i] * latency[0, other] + size[i] * rate[0, other]
             for a in range(kinds + 1):
                 best = onward[a]
                 if flat and apart:
-                    best = min(best, least)
+                    best = min(best, away)
                 elif apart:
                     source = a if a < kinds else k
                     for b in range(kinds + 1):
@@ -882,22 +879,20 @@ def _delays(k, member, slot, ptr, op, number, size, time, latency, rate, class_o
 
 
 @njit(cache=True, nogil=True)
-def _queue(v, k, member, start, end, time, class_of, inside, after):  # type: ignore[no-untyped-def]
-    """The least start of v on kind k at which the ancestors that must share its device fit in before it.
+def _queue(k, made, member, start, end, time, class_of, inside, after, scratch):  # type: ignore[no-untyped-def]
+    """The least start of v = ``member[0]`` on kind k before which the ancestors that share its device fit.
 
-    If v starts at X, every ancestor whose results would come later than X from elsewhere (``away``) is on the device
-    of v, where these run one after another: X is at least the earliest start of any of them plus their total time.
-    As X falls, more of them must be there. This is the argument of C. Papadimitriou and M. Yannakakis, "Towards an
-    architecture-independent analysis of parallel algorithms", SIAM J. Comput. 1990, for unlike devices and links.
-    ``inside`` is infinite where the kind has no second device.
+    If v starts at X, every ancestor whose results would come later than X from elsewhere (``away``) is on
+    the device of v, where they run one after another: X is at least the earliest start of any of them plus
+    their total time. The smaller X, the more of them. This is the argument of C. Papadimitriou and M.
+    Yannakakis, "Towards an architecture-independent analysis of parallel algorithms", SIAM J. Comput. 1990,
+    for unlike devices and links. ``inside`` is infinite where the kind has no second device.
     """
-    kinds = time.shape[1]
-    here = np.empty(len(member))
-    away = np.empty(len(member))
-    rank = np.empty(len(member), np.int64)
-    line = np.empty(len(member), np.int64)
+    here, away = scratch[0]
+    rank, line = scratch[1]
+    v, kinds = member[0], time.shape[1]
     least = start[v, k]
-    for x in range(1, len(member)):
+    for x in range(1, made):
         u = member[x]
         here[x] = end[u, k] + after[x, kinds]
         away[x] = math.inf
@@ -906,14 +901,20 @@ def _queue(v, k, member, start, end, time, class_of, inside, after):  # type: ig
                 if a != k or inside < math.inf:
                     away[x] = min(away[x], end[u, a] + after[x, a])
         least = max(least, min(here[x], away[x]))
-        y = x - 1
-        while y > 0 and away[rank[y - 1]] < away[x]:
-            rank[y] = rank[y - 1]
-            y -= 1
-        rank[y] = x
+    late = 0
+    for x in range(1, made):
+        if away[x] > least:
+            y = late
+            while y > 0 and away[rank[y - 1]] < away[x]:
+                rank[y] = rank[y - 1]
+                y -= 1
+            rank[y] = x
+            late += 1
+    if late == 0:
+        return least
     best, begin = away[rank[0]], least
-    for i in range(len(member) - 1):
-        # The first i + 1 by falling ``away`` are on the device of v; ``line`` has them by their earliest start.
+    for i in range(late):
+        # The first i + 1 by falling ``away`` are on the device of v; ``line`` has them by earliest start.
         u = member[rank[i]]
         begin = max(begin, here[rank[i]])
         y = i
@@ -925,14 +926,14 @@ def _queue(v, k, member, start, end, time, class_of, inside, after):  # type: ig
         for y in range(i, -1, -1):
             total += time[line[y], k]
             begin = max(begin, start[line[y], k] + total)
-        following = away[rank[i + 1]] if i + 2 < len(member) else 0.0
+        following = away[rank[i + 1]] if i + 1 < late else least
         best = min(best, max(begin, following))
         if begin >= following:
             break
     return max(least, best)
 
 
-# -- windows --------------------------------------------------------------------------------------------------
+# -- windows ------------------------------------------------------------------------------------------------
 
 
 def _windows(
@@ -940,15 +941,14 @@ def _windows(
 ) -> tuple[float, FloatArray]:
     """max over a, b of a + b + the load dual of the ops with head >= a and tail >= b; and the weights for it.
 
-    These ops start after a and leave b to be done after each of them, and some device is busy with them for at
-    least their load dual in between. For given weights the best window is found exactly; then the best weights for
-    that window, and so on.
+    These ops start after a and leave b to be done after each of them, and some device is busy with them for
+    at least their load dual in between. For given weights the best window is found exactly; then the best
+    weights for that window, and so on.
     """
     best, found = 0.0, weight
     for _ in range(3 if len(time) else 0):
-        amount = np.where(np.isfinite(time), np.where(np.isfinite(time), time, 0.0) * weight, math.inf).min(
-            axis=1
-        )
+        finite = np.isfinite(time)
+        amount = np.where(finite, np.where(finite, time, 0.0) * weight, math.inf).min(axis=1)
         value, a, b = _best_window(head, tail, amount, np.argsort(-head), np.argsort(tail))
         inside = (head >= a) & (tail >= b)
         dual, weight = _load_dual(time[inside], number, weight)
@@ -963,8 +963,8 @@ def _windows(
 def _best_window(head, tail, amount, by_head, by_tail):  # type: ignore[no-untyped-def]
     """max over a, b of a + b + Σ amount of the ops with head >= a and tail >= b: (value, a, b).
 
-    Ops enter a tree over the tails as a falls. A node has the sum of its leaves and the best b + Σ from b on of its
-    leaves, so that an entry takes O(log n).
+    Ops enter a tree over the tails as a falls. A node has the sum of its leaves and the best b + Σ from b on
+    of its leaves, so that an entry takes O(log n).
     """
     n = len(head)
     width = 1

@@ -285,7 +285,7 @@ def split_calls(problem: Problem, placement: Placement) -> list[tuple[int, list[
 def _convex(problem: Problem, ops: set[int]) -> bool:
     """No path leaves ``ops`` and comes back."""
     ptr, successor = problem.graph.successors
-    left = set()
+    left: set[int] = set()
     for v in problem.graph.topological_order.tolist():
         if v in ops and v in left:
             return False

@@ -186,8 +186,9 @@ def problem_document(problem: Problem) -> dict[str, Any]:
 
 
 def _single_devices(problem: Problem) -> list[dict[str, Any]]:
-    """Every device with what it costs to run everything on it alone."""
+    """Every device with what it costs to run everything on it alone, but for what is pinned elsewhere."""
     everywhere = np.repeat(np.arange(problem.devices, dtype=np.int32)[:, None], problem.n, axis=1)
+    everywhere = np.where(problem.pin >= 0, problem.pin, everywhere)
     cost, feasible = SimulatedEvaluator(problem).evaluate_batch(everywhere)
     return [
         {

@@ -1,10 +1,11 @@
 """The backward pass of a traced network: reverse-mode differentiation, op by op.
 
-Each forward op has at most a handful of gradient ops, listed in :data:`RULES`: by the chain rule the gradient of an input
-is a function of the gradient of the output and of what the forward pass saved. So a matrix product or a convolution gives two
-products of the same size, one for its input and one for its weight: the usual factor of two. Gradients of a value that is
-read more than once are added up; gradients of a weight are accumulated in place, as they come; at the end each weight is
-updated where it lives (plain stochastic gradient descent).
+Each forward op has at most a handful of gradient ops, listed in :data:`RULES`: by the chain rule the
+gradient of an input is a function of the gradient of the output and of what the forward pass saved. So a
+matrix product or a convolution gives two products of the same size, one for its input and one for its
+weight: the usual factor of two. Gradients of a value that is read more than once are added up; gradients of
+a weight are accumulated in place, as they come; at the end each weight is updated where it lives (plain
+stochastic gradient descent).
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def differentiate(t: Trace) -> None:
     for step in reversed(t.steps):
         if not step.outputs[0].trained:
             continue
-        gradients = []
+        gradients: list[Value] = []
         for port, output in enumerate(step.outputs):
             parts = incoming.pop((output.op, port), [])
             gradients += _sum(t, step, parts, port)
@@ -190,15 +191,7 @@ def _gradient_shape(step: Step, weight: Weight, gradient: Value, earlier: Value 
 
 def _update(t: Trace, weight: Weight, gradient: Value) -> None:
     """Subtract the scaled gradient from the weight, in place."""
-    (output,) = t.emit(
-        f"{t.names[weight.ops[0]]}/update",
-        "ApplyGradient",
-        [gradient],
-        [(1,)],
-        flops=2 * gradient.size,
-        also_reads=2 * gradient.size,
-        writes=0,
-        backward=True,
-    )
-    weight.ops.append(output.op)
-
+    name = f"{t.names[weight.ops[0]]}/update"
+    weight.ops.append(len(t.names))
+    work = 2 * gradient.size
+    t.emit(name, "ApplyGradient", [gradient], [], flops=work, also_reads=work, backward=True)

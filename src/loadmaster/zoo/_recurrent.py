@@ -10,13 +10,13 @@ __all__ = ["LSTM"]
 class LSTM:
     """One layer: a cell per time step, all of them with the same weights.
 
-    The cell as TensorFlow spells it out: one product of the joined inputs with a kernel of all four gates, forget gate
-    with an offset of one.
+    The cell as TensorFlow spells it out: one product of the joined inputs with a kernel of all four gates,
+    forget gate with an offset of one.
 
     References
     ----------
-    S. Hochreiter, J. Schmidhuber, "Long short-term memory", Neural Computation 1997; W. Zaremba, I. Sutskever, O. Vinyals,
-    "Recurrent neural network regularization", 2014, section 3.1.
+    S. Hochreiter, J. Schmidhuber, "Long short-term memory", Neural Computation 1997; W. Zaremba, I.
+    Sutskever, O. Vinyals, "Recurrent neural network regularization", 2014, section 3.1.
     """
 
     def __init__(self, t: Trace, width: int, batch: int) -> None:

@@ -1,12 +1,13 @@
 """Writing a network down like its forward pass, and getting its operator graph.
 
-Everything is float32 (token ids count four bytes, too). A multiply-add is two floating point operations. Images are
-(batch, channels, height, width), sequences (batch, tokens, width) or (batch, channels, tokens). Op types are ONNX's where it
-has the op.
+Everything is float32 (token ids count four bytes, too). A multiply-add is two floating point operations.
+Images are (batch, channels, height, width), sequences (batch, tokens, width) or (batch, channels, tokens).
+Op types are ONNX's where it has the op.
 
-``bytes_written`` is what an op allocates; an op that works in place books its traffic as read. A weight that several ops
-read (unrolled in time, tied) is stored once, as ``param_bytes`` of the first of them; the others read it as any input,
-and all of them are one colocation group.
+``bytes_written`` is what an op allocates; an op that works in place books its traffic as read. A weight that
+several ops read (unrolled in time, tied) is stored once, as ``param_bytes`` of the first of them; the others
+read it as any input, and all of them are one colocation group. A table of which rows are looked up is an op
+of its own, so that the look-up is not taken to read all of it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["BYTES", "Step", "Trace", "Value", "Weight", "ZooModel"]
 BYTES = 4
 """Size of an element."""
 
-LARGEST = 2_000_000
+LARGEST = 500_000
 """Ops of a graph that is still taken for what the user meant."""
 
 Shape = tuple[int, ...]
@@ -57,7 +58,7 @@ class ZooModel:
     """
 
     graph: Graph
-    family: str
+    family: str = ""
     colocation: tuple[tuple[int, ...], ...] = ()
     inputs: tuple[int, ...] = ()
     parameters: int = 0
@@ -73,6 +74,8 @@ class Weight:
 
     shape: Shape
     ops: list[int] = field(default_factory=list)
+    table: Value | None = None
+    """Where rows are looked up: the op that holds the table."""
 
     @property
     def size(self) -> int:
@@ -116,7 +119,8 @@ class Trace:
     >>> t.model("tiny")
     ZooModel(Graph('tiny', 3 ops, 2 tensors, 2 edges), 432 parameters)
 
-    With ``training`` the ops that only training has (dropout) are recorded, and :meth:`loss` starts the backward pass.
+    With ``training`` the ops that only training has (dropout) are recorded, and :meth:`loss` starts the
+    backward pass.
     """
 
     def __init__(self, name: str, *, training: bool = False) -> None:
@@ -132,7 +136,7 @@ class Trace:
         self._inputs: list[int] = []
         self._macs = 0
 
-    # -- names ------------------------------------------------------------------------------------------------------
+    # -- names -----------------------------------------------------------------------------------------------
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -148,7 +152,7 @@ class Trace:
         self._seen[full] = count + 1
         return f"{full}_{count}" if count else full
 
-    # -- recording --------------------------------------------------------------------------------------------------
+    # -- recording -------------------------------------------------------------------------------------------
 
     def emit(
         self,
@@ -165,7 +169,8 @@ class Trace:
         trained: bool = False,
         backward: bool = False,
     ) -> tuple[Value, ...]:
-        """Add an op to the graph; ``reads``, ``also_reads``, ``writes`` and ``stores`` are numbers of elements."""
+        """Add an op to the graph; ``reads``, ``also_reads``, ``writes`` and ``stores`` are numbers of
+        elements."""
         if len(self.names) == LARGEST:
             raise InputError(f"{self._builder.name}: the graph would have more than {LARGEST:,} ops")
         sizes = [math.prod(shape) for shape in shapes]
@@ -187,7 +192,7 @@ class Trace:
             self._readers[x.op][x.port][v] = None
         self._readers.append([{} for _ in shapes])
         self._sizes.append(sizes)
-        return tuple(Value(v, port, shape, trained) for port, shape in enumerate(shapes))
+        return tuple([Value(v, port, shape, trained) for port, shape in enumerate(shapes)])
 
     def op(
         self,
@@ -204,8 +209,9 @@ class Trace:
     ) -> tuple[Value, ...]:
         """Record an op of the forward pass.
 
-        ``reads``: elements read of the inputs (default: all). ``weight_reads``: elements read of a weight that is stored
-        elsewhere (default: all). ``state``: elements that stay on the device from one run to the next (a cache).
+        ``reads``: elements read of the inputs (default: all). ``weight_reads``: elements read of a weight
+        that is stored elsewhere (default: all). ``state``: elements that stay on the device from one run to
+        the next (a cache).
         """
         stores, also = state, 0
         if weight is not None:
@@ -216,7 +222,15 @@ class Trace:
         trained = weight is not None or any(x.trained for x in inputs)
         full = self._unique(name or kind.lower())
         outputs = self.emit(
-            full, kind, inputs, shapes, flops=flops, reads=reads, also_reads=also, stores=stores, trained=trained
+            full,
+            kind,
+            inputs,
+            shapes,
+            flops=flops,
+            reads=reads,
+            also_reads=also,
+            stores=stores,
+            trained=trained,
         )
         if weight is not None:
             weight.ops.append(outputs[0].op)
@@ -230,7 +244,7 @@ class Trace:
         self.weights.append(Weight(shape))
         return self.weights[-1]
 
-    # -- sources ----------------------------------------------------------------------------------------------------
+    # -- sources ---------------------------------------------------------------------------------------------
 
     def input(self, *shape: int, name: str = "input") -> Value:
         """Something that comes from the host."""
@@ -242,7 +256,7 @@ class Trace:
         """A constant made on the device."""
         return self.op("Constant", [], [shape], name=name)[0]
 
-    # -- layers with weights ----------------------------------------------------------------------------------------
+    # -- layers with weights ---------------------------------------------------------------------------------
 
     def conv(
         self,
@@ -255,7 +269,8 @@ class Trace:
         bias: bool = False,
         name: str = "conv",
     ) -> Value:
-        """Convolution over the axes after the second; dilation changes neither shapes nor work under ``same``."""
+        """Convolution over the axes after the second; dilation changes neither shapes nor work under
+        ``same``."""
         axes = len(x.shape) - 2
         sizes, strides = _tuple(kernel, axes), _tuple(stride, axes)
         places = [_positions(n, k, s, padding) for n, k, s in zip(x.shape[2:], sizes, strides, strict=True)]
@@ -270,7 +285,9 @@ class Trace:
         out = (x.shape[0], channels, *(n * kernel for n in x.shape[2:]))
         taps = kernel ** (len(x.shape) - 2)
         weight = self.weight(x.shape[1], channels, taps)
-        (y,) = self.op("ConvTranspose", [x], [out], flops=2 * x.size * channels * taps, weight=weight, name=name)
+        (y,) = self.op(
+            "ConvTranspose", [x], [out], flops=2 * x.size * channels * taps, weight=weight, name=name
+        )
         return self.bias(y, axis=1, name=f"{name}_bias")
 
     def linear(
@@ -296,11 +313,19 @@ class Trace:
 
     def embedding(self, ids: Value, weight: Weight, *, name: str = "embedding") -> Value:
         """One row of the table per id."""
+        if weight.table is None:
+            (weight.table,) = self.emit(
+                self._unique(f"{name}_table"), "Constant", [], [weight.shape], writes=0, stores=weight.size
+            )
+            weight.ops.append(weight.table.op)
         out = (*ids.shape, weight.shape[1])
         rows = math.prod(out)
-        return self.op("Gather", [ids], [out], weight=weight, weight_reads=rows, name=name)[0]
+        inputs = [ids, weight.table]
+        return self.op(
+            "Gather", inputs, [out], reads=ids.size + rows, weight=weight, weight_reads=0, name=name
+        )[0]
 
-    # -- layers without ---------------------------------------------------------------------------------------------
+    # -- layers without --------------------------------------------------------------------------------------
 
     def map(self, kind: str, *xs: Value, name: str = "") -> Value:
         """An element-wise op, with broadcasting; ``Add`` and ``Mul`` of one value are with a constant."""
@@ -331,7 +356,14 @@ class Trace:
         return self.op("MatMul", [a, b], [out], flops=2 * a.size * columns, name=name)[0]
 
     def pool(
-        self, x: Value, kind: str, kernel: int, *, stride: int = 1, padding: str | int = "same", name: str = "pool"
+        self,
+        x: Value,
+        kind: str,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: str | int = "same",
+        name: str = "pool",
     ) -> Value:
         """``MaxPool`` or ``AveragePool`` over the axes after the second."""
         out = (*x.shape[:2], *(_positions(n, kernel, stride, padding) for n in x.shape[2:]))
@@ -343,7 +375,8 @@ class Trace:
         return self.op("ReduceMean", [x], [x.shape[:2]], flops=x.size, name=name)[0]
 
     def concat(self, xs: Sequence[Value], *, axis: int = 1, state: int = 0, name: str = "concat") -> Value:
-        """Join along an axis, in front of it ``state`` positions that stayed on the device from the last run."""
+        """Join along an axis, in front of it ``state`` positions that stayed on the device from the last
+        run."""
         shape = list(xs[0].shape)
         shape[axis] = sum(x.shape[axis] for x in xs) + state
         kept = state * math.prod(shape) // shape[axis]
@@ -387,7 +420,7 @@ class Trace:
         # The second output is the probabilities, which the gradient needs.
         self.op("SoftmaxCrossEntropyLoss", [logits, labels], [(1,), logits.shape], flops=flops, name=name)
 
-    # -- the result -------------------------------------------------------------------------------------------------
+    # -- the result ------------------------------------------------------------------------------------------
 
     def model(self, family: str) -> ZooModel:
         """The graph of what was recorded, with the backward pass if there was a loss."""

@@ -14,8 +14,8 @@ NORMAL = (
     (("max3", 2), ("none", 2)),
     (("avg3", 1), ("1x1", 5)),
 )
-"""The sums of a normal cell: (op, state) + (op, state). States 0 and 1 are the last cell and the one before it, the
-sums follow as 2, 3, …"""
+"""The sums of a normal cell: (op, state) + (op, state). States 0 and 1 are the last cell and the one before
+it, the sums follow as 2, 3, …"""
 NORMAL_OUTPUT = (0, 3, 4, 6)
 """States that are joined to the cell's output."""
 REDUCTION = (
@@ -37,15 +37,17 @@ def amoebanet(
     classes: int = 1000,
     training: bool = True,
 ) -> ZooModel:
-    """AmoebaNet-D with ``layers`` normal cells, in three groups between which a reduction cell halves the image.
+    """AmoebaNet-D with ``layers`` normal cells, in three groups between which a reduction cell halves the
+    image.
 
-    The joined states of the normal cell are those of the authors' implementation, which is what GPipe measures.
+    The joined states of the normal cell are those of the authors' implementation, which is what GPipe
+    measures.
 
     References
     ----------
-    E. Real, A. Aggarwal, Y. Huang, Q. V. Le, "Regularized evolution for image classifier architecture search", AAAI 2019,
-    appendix; Y. Huang et al., "GPipe: efficient training of giant neural networks using pipeline parallelism", NeurIPS
-    2019, table 1.
+    E. Real, A. Aggarwal, Y. Huang, Q. V. Le, "Regularized evolution for image classifier architecture
+    search", AAAI 2019, appendix; Y. Huang et al., "GPipe: efficient training of giant neural networks using
+    pipeline parallelism", NeurIPS 2019, table 1.
     """
     if layers % 3:
         raise InputError(f"amoebanet: layers must be a multiple of 3, not {layers}")

@@ -22,14 +22,15 @@ def bert(
     tied: bool = True,
     training: bool = False,
 ) -> ZooModel:
-    """The encoder with its pooler; in training with both pre-training tasks (15 % of the words masked, next sentence).
+    """The encoder with its pooler; in training with both pre-training tasks (15 % of the words masked, next
+    sentence).
 
     ``tied=0`` gives the output layer a copy of the word table, as pipelined training does.
 
     References
     ----------
-    J. Devlin, M.-W. Chang, K. Lee, K. Toutanova, "BERT: pre-training of deep bidirectional transformers for language
-    understanding", NAACL 2019, section 3.
+    J. Devlin, M.-W. Chang, K. Lee, K. Toutanova, "BERT: pre-training of deep bidirectional transformers for
+    language understanding", NAACL 2019, section 3.
     """
     layers, width, heads = SIZES[which]
     if seq > POSITIONS:
@@ -39,7 +40,9 @@ def bert(
     mask = t.input(batch, 1, 1, seq, name="mask")
     table = t.weight(vocabulary, width)
     with t.scope("embedding"):
-        positions = t.embedding(t.zeros(1, seq, name="position_ids"), t.weight(POSITIONS, width), name="position")
+        positions = t.embedding(
+            t.zeros(1, seq, name="position_ids"), t.weight(POSITIONS, width), name="position"
+        )
         kind = t.embedding(kinds, t.weight(2, width), name="type")
         x = t.add(t.embedding(words, table, name="word"), kind, positions)
         x = t.dropout(t.norm(x))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from loadmaster.errors import InputError
 from loadmaster.zoo._recurrent import LSTM
-from loadmaster.zoo._trace import Trace, Value, Weight, ZooModel
+from loadmaster.zoo._trace import Trace, Value, ZooModel
 
 __all__ = ["gnmt"]
 
@@ -20,16 +20,17 @@ def gnmt(
     vocabulary: int = 32000,
     training: bool = True,
 ) -> ZooModel:
-    """An encoder and a decoder of ``layers`` LSTM layers each, with attention, unrolled over ``seq`` tokens on both sides.
+    """An encoder and a decoder of ``layers`` LSTM layers each, with attention, unrolled over ``seq`` tokens
+    on both sides.
 
-    The first encoder layer runs in both directions; residual connections from the third layer on; the lowest decoder layer
-    asks the attention, whose answer every decoder layer reads. Inference decodes greedily: each token is the best guess of
-    the step before.
+    The first encoder layer runs in both directions; residual connections from the third layer on; the lowest
+    decoder layer asks the attention, whose answer every decoder layer reads. Inference decodes greedily:
+    each token is the best guess of the step before.
 
     References
     ----------
-    Y. Wu et al., "Google's neural machine translation system: bridging the gap between human and machine translation",
-    2016, figure 1, sections 3.1 to 3.3.
+    Y. Wu et al., "Google's neural machine translation system: bridging the gap between human and machine
+    translation", 2016, figure 1, sections 3.1 to 3.3.
     """
     if layers < 2:
         raise InputError(f"gnmt-{layers}: at least two layers are needed")
@@ -112,7 +113,8 @@ class _Decoder:
         return x
 
     def _attend(self, x: Value) -> Value:
-        """Additive attention: softmax(v · tanh(keys + query)) over the encoder's outputs, which it averages."""
+        """Additive attention: softmax(v · tanh(keys + query)) over the encoder's outputs, which it
+        averages."""
         t = self._t
         query = t.linear(x, self._width, weight=self._query, bias=False, name="query")
         query = t.transpose(query, self._batch, 1, self._width, name="expand")

@@ -45,13 +45,22 @@ def gpt2_decode(
     vocabulary: int = 50257,
     tied: bool = True,
 ) -> ZooModel:
-    """One more token after ``seq - 1`` others, whose keys and values are cached with the layer that they belong to."""
+    """One more token after ``seq - 1`` others, whose keys and values are cached with the layer that they
+    belong to."""
     t = Trace("gpt2-decode")
     return _model(t, batch, 1, seq - 1, layers, width, heads, vocabulary, tied)
 
 
 def _model(
-    t: Trace, batch: int, tokens: int, cached: int, layers: int, width: int, heads: int, vocabulary: int, tied: bool
+    t: Trace,
+    batch: int,
+    tokens: int,
+    cached: int,
+    layers: int,
+    width: int,
+    heads: int,
+    vocabulary: int,
+    tied: bool,
 ) -> ZooModel:
     if tokens + cached > POSITIONS:
         raise InputError(f"gpt2: seq must be at most {POSITIONS}, not {tokens + cached}")

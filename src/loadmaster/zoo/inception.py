@@ -10,16 +10,15 @@ Branch = list[tuple[int, int | Shape]]
 """Convolutions one after another: (channels, kernel)."""
 
 
-def inception_v3(
-    *, batch: int = 1, size: int = 299, classes: int = 1000, training: bool = False
-) -> ZooModel:
+def inception_v3(*, batch: int = 1, size: int = 299, classes: int = 1000, training: bool = False) -> ZooModel:
     """Parallel branches of convolutions joined by concatenation; with the auxiliary classifier in training.
 
     Numbers of channels as in torchvision (those of the published checkpoint), blocks by their names there.
 
     References
     ----------
-    C. Szegedy et al., "Rethinking the Inception architecture for computer vision", CVPR 2016, table 1, figures 5 to 7.
+    C. Szegedy et al., "Rethinking the Inception architecture for computer vision", CVPR 2016, table 1,
+    figures 5 to 7.
     """
     t = Trace("inception-v3", training=training)
     x = t.input(batch, 3, size, size, name="image")
@@ -34,9 +33,7 @@ def inception_v3(
 
     for name, pooled in (("mixed_5b", 32), ("mixed_5c", 64), ("mixed_5d", 64)):
         with t.scope(name):
-            x = _mixed(
-                t, x, [[(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)]], pooled=pooled
-            )
+            x = _mixed(t, x, [[(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)]], pooled=pooled)
     with t.scope("mixed_6a"):
         x = _reduction(t, x, [[(384, 3)], [(64, 1), (96, 3), (96, 3)]])
     for name, c in (("mixed_6b", 128), ("mixed_6c", 160), ("mixed_6d", 160), ("mixed_6e", 192)):
@@ -70,7 +67,8 @@ def _conv(
 
 
 def _mixed(t: Trace, x: Value, branches: list[Branch], *, pooled: int, forked: bool = False) -> Value:
-    """Branches of convolutions, and one of average pooling; ``forked``: all but the first end in 1x3 beside 3x1."""
+    """Branches of convolutions, and one of average pooling; ``forked``: all but the first end in 1x3 beside
+    3x1."""
     ends = []
     for i, branch in enumerate(branches):
         with t.scope(f"branch{i}"):

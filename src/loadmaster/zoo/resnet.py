@@ -23,7 +23,9 @@ def resnet(
     K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016, table 1.
     """
     if depth not in BLOCKS:
-        raise InputError(f"there is no resnet-{depth}: choose from {', '.join(f'resnet-{d}' for d in BLOCKS)}")
+        raise InputError(
+            f"there is no resnet-{depth}: choose from {', '.join(f'resnet-{d}' for d in BLOCKS)}"
+        )
     t = Trace(f"resnet-{depth}", training=training)
     x = t.input(batch, 3, size, size, name="image")
     with t.scope("stem"):

@@ -19,13 +19,13 @@ def rnnlm(
 ) -> ZooModel:
     """LSTM layers between an embedding and a softmax, unrolled over ``seq`` tokens.
 
-    Width, batch and length are those with which the literature on placement uses it. The "large" model of Zaremba et al. is
-    ``rnnlm-2?width=1500&batch=20&seq=35``. Inference is scoring: all tokens are given.
+    Width, batch and length are those with which the literature on placement uses it. The "large" model of
+    Zaremba et al. is ``rnnlm-2?width=1500&batch=20&seq=35``. Inference is scoring: all tokens are given.
 
     References
     ----------
-    W. Zaremba, I. Sutskever, O. Vinyals, "Recurrent neural network regularization", 2014; A. Mirhoseini et al., "Device
-    placement optimization with reinforcement learning", ICML 2017.
+    W. Zaremba, I. Sutskever, O. Vinyals, "Recurrent neural network regularization", 2014; A. Mirhoseini et
+    al., "Device placement optimization with reinforcement learning", ICML 2017.
     """
     t = Trace(f"rnnlm-{layers}", training=training)
     tokens = t.input(batch, seq, name="tokens")

@@ -25,15 +25,15 @@ def switch_base(
 ) -> ZooModel:
     """T5-base in which every other feed-forward layer is ``experts`` of them, each token being sent to one.
 
-    An expert takes ``capacity`` times its fair share of the tokens, full or not: what a router would do is known only at run
-    time. ``tied=0`` gives the output layer a copy of the word table, as pipelined training does. Both sequences are given, in
-    inference too (scoring); their lengths are those of the pre-training.
+    An expert takes ``capacity`` times its fair share of the tokens, full or not: what a router would do is
+    known only at run time. ``tied=0`` gives the output layer a copy of the word table, as pipelined training
+    does. Both sequences are given, in inference too (scoring); their lengths are those of the pre-training.
 
     References
     ----------
-    W. Fedus, B. Zoph, N. Shazeer, "Switch transformers: scaling to trillion parameter models with simple and efficient
-    sparsity", JMLR 2022, section 2; C. Raffel et al., "Exploring the limits of transfer learning with a unified text-to-text
-    transformer", JMLR 2020, section 2.1.
+    W. Fedus, B. Zoph, N. Shazeer, "Switch transformers: scaling to trillion parameter models with simple and
+    efficient sparsity", JMLR 2022, section 2; C. Raffel et al., "Exploring the limits of transfer learning
+    with a unified text-to-text transformer", JMLR 2020, section 2.1.
     """
     t = Trace(f"switch-base-{experts}", training=training)
     table = t.weight(vocabulary, WIDTH)
@@ -69,7 +69,9 @@ def switch_base(
 def _distances(t: Trace, tokens: int) -> Value:
     """(1, heads, tokens, tokens) what is added to the scores of every layer."""
     buckets = t.zeros(tokens, tokens, name="buckets")
-    return t.transpose(t.embedding(buckets, t.weight(BUCKETS, HEADS), name="distance"), 1, HEADS, tokens, tokens)
+    return t.transpose(
+        t.embedding(buckets, t.weight(BUCKETS, HEADS), name="distance"), 1, HEADS, tokens, tokens
+    )
 
 
 def _attention(t: Trace, x: Value, memory: Value, distances: Value | None, *, name: str) -> Value:
@@ -85,12 +87,17 @@ def _attention(t: Trace, x: Value, memory: Value, distances: Value | None, *, na
 def _feed_forward(t: Trace, x: Value, experts: int, capacity: float) -> Value:
     with t.scope("mlp"):
         y = t.norm(x, "RMS")
-        y = _mixture(t, y, experts, capacity) if experts else feed_forward(t, y, INNER, activation="Relu", bias=False)
+        y = (
+            _mixture(t, y, experts, capacity)
+            if experts
+            else feed_forward(t, y, INNER, activation="Relu", bias=False)
+        )
         return t.add(x, t.dropout(y), name="residual")
 
 
 def _mixture(t: Trace, x: Value, experts: int, capacity: float) -> Value:
-    """Each token goes to the expert that the router likes best; the answer is scaled by the router's confidence."""
+    """Each token goes to the expert that the router likes best; the answer is scaled by the router's
+    confidence."""
     batch, tokens, width = x.shape
     room = -(-int(batch * tokens * capacity) // experts)
     with t.scope("router"):

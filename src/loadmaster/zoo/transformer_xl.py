@@ -22,15 +22,17 @@ def transformer_xl(
     tied: bool = True,
     training: bool = True,
 ) -> ZooModel:
-    """One segment of ``seq`` tokens that also looks at ``memory`` hidden states of the segment before, in each layer.
+    """One segment of ``seq`` tokens that also looks at ``memory`` hidden states of the segment before, in
+    each layer.
 
     The widths are those of the large character-level model (24 layers); the small one is
-    ``transformer-xl-12?width=512&inner=2048``. The memory of a layer stays on its device. ``tied=0`` gives the output layer a
-    copy of the table of characters, as pipelined training does.
+    ``transformer-xl-12?width=512&inner=2048``. The memory of a layer stays on its device. ``tied=0`` gives
+    the output layer a copy of the table of characters, as pipelined training does.
 
     References
     ----------
-    Z. Dai et al., "Transformer-XL: attentive language models beyond a fixed-length context", ACL 2019, sections 3.2 and 3.3.
+    Z. Dai et al., "Transformer-XL: attentive language models beyond a fixed-length context", ACL 2019,
+    sections 3.2 and 3.3.
     """
     if width % heads:
         raise InputError(f"transformer-xl-{layers}: width {width} must be a multiple of heads {heads}")
@@ -63,7 +65,9 @@ def _relative_attention(t: Trace, x: Value, positions: Value, heads: int, memory
     width = x.shape[-1]
     context = t.concat([x], axis=1, state=memory, name="memory")
     q = t.linear(x, width, bias=False, name="q")
-    k, v = (heads_of(t, t.linear(context, width, bias=False, name=n), heads, name=n) for n in ("key", "value"))
+    k, v = (
+        heads_of(t, t.linear(context, width, bias=False, name=n), heads, name=n) for n in ("key", "value")
+    )
     r = heads_of(t, t.linear(positions, width, bias=False, name="r"), heads, name="r")
     q_content = heads_of(t, t.bias(q, name="u"), heads, name="q_content")
     q_distance = heads_of(t, t.bias(q, name="v"), heads, name="q_distance")

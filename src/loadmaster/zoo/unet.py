@@ -16,8 +16,8 @@ def unet(
 
     References
     ----------
-    O. Ronneberger, P. Fischer, T. Brox, "U-Net: convolutional networks for biomedical image segmentation", MICCAI 2015,
-    figure 1.
+    O. Ronneberger, P. Fischer, T. Brox, "U-Net: convolutional networks for biomedical image segmentation",
+    MICCAI 2015, figure 1.
     """
     t = Trace("unet", training=training)
     x = t.input(batch, channels, size, size, name="image")

@@ -24,8 +24,8 @@ def wavenet(
 ) -> ZooModel:
     """Stacks of nine gated causal convolutions with growing dilation; their skip outputs are summed up.
 
-    The number of layers and stacks is that of GDP (18 in 2, 36 in 4), which gives no channels: 256 are ours. ``seq`` is a
-    second of audio. Inference is scoring: all samples are given.
+    The number of layers and stacks is that of GDP (18 in 2, 36 in 4), which gives no channels: 256 are ours.
+    ``seq`` is a second of audio. Inference is scoring: all samples are given.
 
     References
     ----------

@@ -1,0 +1,134 @@
+"""Driving the dynamic program over ideals: batches, threads, and the way back to a split."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.placers._contraction import Contracted
+from loadmaster.placers._ideal_front import empty_front
+from loadmaster.placers._ideal_kernel import front_at, solve_ideals, solve_levels, weights_left
+from loadmaster.placers._ideal_walk import Entries, Rules, new_entries, new_walk, room_for
+from loadmaster.placers._ideals import Lattice
+from loadmaster.placers._windows import windows_of
+
+__all__ = ["Stages", "best_chain"]
+
+IntArray = npt.NDArray[np.int32]
+Stages = list[tuple[IntArray, int]]
+"""The atoms and the kind of device of each stage of a chain."""
+
+THREADS = 2
+PAIRS=0
+SMALL = 4000
+"""Ideals that are solved in one call of a kernel, on one thread."""
+PAUSE = 0.1
+"""Seconds after which a larger batch looks up: for the deadline, for progress and for Ctrl-C."""
+
+
+def best_chain(
+    contracted: Contracted,
+    lattice: Lattice,
+    *,
+    limit: float = math.inf,
+    ceiling: float = math.inf,
+    floor: float = 0.0,
+    check: Callable[[], None] = lambda: None,
+) -> tuple[float, Stages] | None:
+    """The best chain whose load 0 is below ``limit`` everywhere, and load 1 at most ``ceiling``; None if there is none.
+
+    ``floor`` is a value that no chain can beat. ``check`` is called some ten times a second and may raise.
+    """
+    tables = contracted.tables
+    windows = windows_of(contracted)
+    rules = Rules(
+        limit=limit,
+        ceiling=ceiling,
+        left=weights_left(lattice, windows.weight),
+        room=windows.rooms((limit, ceiling)),
+        used=contracted.used(),
+    )
+    entries = new_entries(lattice.ideals, floor)
+    gates = np.flatnonzero(lattice.gate)
+    depth = int(np.diff(gates).max(initial=0))
+    walks = [new_walk(tables, contracted.states, depth, limit) for _ in range(THREADS)]
+    front = empty_front(tables)
+    level = lattice.level
+    at = 0
+    with ThreadPoolExecutor(THREADS) as pool:
+        while at < len(gates) - 1:
+            check()
+            size, to = int(gates[at]), at + 1
+            while to < len(gates) - 1 and level[gates[to + 1] + 1] - level[size + 1] <= SMALL:
+                to += 1
+            last = int(gates[to])
+            ideals = int(level[last + 1] - level[size + 1])
+            if ideals <= SMALL:
+                entries = room_for(entries, ideals * contracted.states)
+                front, more = solve_levels(tables, lattice, rules, entries, front, walks[0], last)
+            else:
+                bottom = int(level[size])
+                for s in range(size + 1, last):
+                    entries = _level(pool, contracted, lattice, rules, entries, front, walks, s, bottom, check)
+                entries = room_for(entries, contracted.states)
+                front, more = front_at(tables, lattice, rules, entries, front, walks[0], last)
+            global PAIRS; PAIRS+=more
+            at = to
+    return _way_back(contracted, lattice, entries)
+
+
+def _level(pool, contracted, lattice, rules, entries, front, walks, size, bottom, check):  # type: ignore[no-untyped-def]
+    """Solve the ideals of one size, even and odd ones side by side, in batches that take about :data:`PAUSE` seconds."""
+    tables = contracted.tables
+    begin, end = int(lattice.level[size]), int(lattice.level[size + 1])
+    batch = 256
+    while begin < end:
+        check()
+        stop = min(begin + batch, end)
+        entries = room_for(entries, (stop - begin) * contracted.states)
+        before = time.perf_counter()
+
+        def part(parity: int) -> None:
+            first = begin + (begin + parity) % 2
+            global PAIRS; PAIRS+=solve_ideals(tables, lattice, rules, entries, front, walks[parity], first, stop, 2, bottom)
+
+        list(pool.map(part, range(THREADS)))
+        seconds = time.perf_counter() - before
+        batch = int(np.clip(batch * PAUSE / max(seconds, 1e-6), 16, 4 * batch))
+        begin = stop
+    return entries
+
+
+def _way_back(contracted: Contracted, lattice: Lattice, entries: Entries) -> tuple[float, Stages] | None:
+    """The best entry of the last ideal, and the stages that lead to it."""
+    ideal = lattice.ideals - 1
+    mine = slice(int(entries.first[ideal]), int(entries.stop[ideal]))
+    if mine.start == mine.stop:
+        return None
+    entry = mine.start + int(entries.value[ideal % 2, mine].argmin())
+    value = float(entries.value[ideal % 2, entry])
+    stages: Stages = []
+    while ideal:
+        origin, kind = int(entries.origin[ideal % 2, entry]), int(entries.kind[ideal % 2, entry])
+        state = int(entries.state[ideal % 2, entry])
+        stages.append((np.setdiff1d(_atoms(lattice, ideal), _atoms(lattice, origin)).astype(np.int32), kind))
+        first, stop = int(entries.first[origin]), int(entries.stop[origin])
+        before = contracted.tables.following[entries.state[origin % 2, first:stop], kind]
+        entry = first + int(np.flatnonzero(before == state)[0])
+        ideal = origin
+    return value, stages[::-1]
+
+
+def _atoms(lattice: Lattice, ideal: int) -> IntArray:
+    """The atoms of an ideal."""
+    found = []
+    while ideal:
+        last = int(lattice.top_ptr[ideal + 1]) - 1
+        found.append(int(lattice.top[last]))
+        ideal = int(lattice.below[last])
+    return np.array(found, np.int32)

@@ -1,0 +1,95 @@
+"""What is left must fit into the devices that are left: bounds by which a program over chains drops states.
+
+With weights λ of the kinds, every device of kind k does at most λ_k * limit of weighted work, and an atom v is at least
+min_k λ_k * time[v, k] of it. So if the atoms outside an ideal weigh more than the devices that are left may do, the ideal
+cannot be completed. Any λ >= 0 is valid; kinds of which nothing is left take no part. The same holds for bytes and capacities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.placers._contraction import Contracted
+
+__all__ = ["Windows", "windows_of"]
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float64]
+
+SLACK = 1e-9
+"""Relative widening: sums are made in different orders."""
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """J tests, each a weight per atom and a room per state."""
+
+    weight: FloatArray
+    """(J, N)."""
+    share: FloatArray
+    """(J, states) room, in units of the limit of a load where ``load`` names one; infinite where the test does not apply."""
+    load: IntArray
+    """(J,) load whose limit scales the room, or -1."""
+
+    def rooms(self, limits: tuple[float, ...]) -> FloatArray:
+        """(J, states) what may be left in each state, given a limit for each load of a device."""
+        scale = np.array([1.0 if load < 0 else limits[load] for load in self.load.tolist()])
+        with np.errstate(invalid="ignore"):
+            room = np.where(self.share == 0.0, 0.0, self.share * scale[:, None])
+        return room * (1 + SLACK) + SLACK * self.weight.sum(axis=1, keepdims=True)
+
+
+def windows_of(contracted: Contracted) -> Windows:
+    """The tests for sets of kinds: all sets of up to three kinds, else all kinds, each kind alone, and all but one."""
+    tables, kinds = contracted.tables, len(contracted.kinds)
+    left = contracted.count - contracted.used()
+    sizes = range(1, kinds + 1) if kinds <= 3 else sorted({1, kinds - 1, kinds})
+    weight: list[FloatArray] = []
+    share: list[FloatArray] = []
+    load: list[int] = []
+
+    def test(weights: FloatArray, room: FloatArray, applies: npt.NDArray[np.bool_], scaled_by: int) -> None:
+        weight.append(weights)
+        share.append(np.where(applies, room, np.inf))
+        load.append(scaled_by)
+
+    for chosen in (list(c) for size in sizes for c in combinations(range(kinds), size)):
+        others = np.delete(np.arange(kinds), chosen)
+        applies = (left[:, others] == 0).all(axis=1)
+        time = tables.time.reshape(contracted.atoms, kinds, tables.loads)[:, chosen]
+        stuck = np.isinf(time[:, :, 0]).all(axis=1)
+        if stuck.any():
+            test(stuck.astype(float), np.zeros(len(left)), applies, -1)
+        for side in range(tables.loads):
+            scale = _weights(time[~stuck][:, :, side], contracted.count[chosen])
+            least = np.zeros(contracted.atoms)
+            least[~stuck] = (time[~stuck][:, :, side] * scale).min(axis=1)
+            test(least, left[:, chosen] @ scale, applies, side)
+    if tables.crowded and tables.memory.any():
+        with np.errstate(invalid="ignore"):
+            room = np.where(left > 0, left * tables.capacity, 0.0).sum(axis=1)
+        test(tables.memory, room, np.isfinite(room), -1)
+    return Windows(np.array(weight).reshape(-1, contracted.atoms), np.array(share), np.array(load, np.int32))
+
+
+def _weights(time: FloatArray, count: IntArray, rounds: int = 40) -> FloatArray:
+    """(K,) positive weights under which the (N, K) times are spread evenly, by multiplicative updates."""
+    weight = np.ones(len(count))
+    if len(count) == 1 or not len(time):
+        return weight
+    best, chosen = -1.0, weight
+    rows = np.arange(len(time))
+    for i in range(rounds):
+        weight = weight / (weight @ count)
+        to = (time * weight).argmin(axis=1)
+        mine = time[rows, to]
+        value = float((mine * weight[to]).sum())
+        if value > best:
+            best, chosen = value, weight
+        busy = np.bincount(to, mine, len(count)) / count
+        weight = weight * np.exp(2.0 / (1 + i) * (busy / max(busy.max(), 1e-300) - 0.5))
+    return chosen
