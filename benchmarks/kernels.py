@@ -1,4 +1,4 @@
-"""Evaluations per second of the ``concurrent`` model's kernels, against a simulator in pure Python in the same run.
+"""Evaluations per second of the ``concurrent`` kernels, against a simulator in pure Python in the same run.
 
 Run ``python -m benchmarks.kernels [--quick] [--json]`` from the root of the repository. Rates are in CPU time
 of one thread, with compiled kernels, the best of some repeats; every evaluation is of a placement that was
@@ -200,7 +200,7 @@ def main() -> None:
     for devices in (2, 4):
         small, *_, large = (row.nanoseconds("event") for row in measured if row.devices == devices)
         print(
-            f"event, {devices} devices: time per op grows {large / small:.2f}x from the smallest to the largest graph"
+            f"event, {devices} devices: time per op grows {large / small:.2f}x to the largest graph"
         )
 
 

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, settings
 
 # -- hypothesis: HYPOTHESIS_PROFILE=thorough looks at thousands of examples -----------------------------------
 
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]  # the first example of a test compiles its kernels
+# The first example of a test may compile its kernels.
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("default", deadline=None, max_examples=100, suppress_health_check=SLOW)
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=5000)

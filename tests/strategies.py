@@ -43,7 +43,7 @@ def models() -> st.SearchStrategy[ExecutionModel]:
 
 @st.composite
 def graphs(draw: Any, *, min_ops: int = 1, max_ops: int = 8, backward: bool = False) -> Graph:
-    """A DAG whose indices are not a topological order; ops with none to three outputs, some of them read by nobody."""
+    """A DAG whose indices are not a topological order; ops have up to three outputs, some read by nobody."""
     n = draw(st.integers(min_ops, max_ops))
     order = draw(st.permutations(range(n)))
     first_backward = draw(st.integers(0, n)) if backward else n
@@ -73,8 +73,8 @@ def problems(
 ) -> Problem:
     """A problem under ``model`` (any if None), on one to five devices unless ``devices`` says otherwise.
 
-    Every op is supported somewhere. With ``constrained`` there may be capacities, colocation, pins and forbidden
-    devices, and then no placement at all may be feasible.
+    Every op is supported somewhere. With ``constrained`` there may be capacities, colocation, pins and
+    forbidden devices, and then no placement at all may be feasible.
     """
     graph = draw(graphs(min_ops=min_ops, max_ops=max_ops, backward=backward))
     size = draw(devices if devices is not None else st.integers(1, 5))

@@ -21,9 +21,10 @@ from loadmaster.graph import Graph, layered
 from loadmaster.graph._file import is_graph, parse_graph
 from loadmaster.graph._json import read_json
 from loadmaster.graph._workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
-from loadmaster.hardware import Cluster, preset, roofline
+from loadmaster.hardware import Cluster, Costs, estimate, load_cluster, parse_totals, read_costs, scale_to
 from loadmaster.placers import get_placer
 from loadmaster.placers._base import Placer
+from loadmaster.placers._coarsened import place_coarse
 from loadmaster.placers._search import Budget, ProgressCallback
 from loadmaster.plan import Plan, is_plan, placement_from_document
 from loadmaster.problem import (
@@ -39,6 +40,8 @@ from loadmaster.problem import (
 from loadmaster.problem._evaluator import evaluate
 from loadmaster.problem._file import is_problem, parse_problem
 from loadmaster.problem._workload import place_split, workload_problem
+from loadmaster.problem.coarsen import Coarsening
+from loadmaster.problem.coarsen import coarsen as make_groups
 from loadmaster.zoo import ZooModel
 
 __all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "read_placement"]
@@ -89,6 +92,9 @@ def problem(
     cluster: str | Cluster | None = None,
     model: str | ExecutionModel | None = None,
     *,
+    costs: str | Path | None = None,
+    scale_to: str | Mapping[str, float] | None = None,
+    precision: str | None = None,
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
     **settings: str | int | None,
@@ -98,8 +104,12 @@ def problem(
     Parameters
     ----------
     source : a file, ``zoo:NAME``, or what :func:`load` returned.
-    cluster : for a graph alone, the devices (a preset's name, by default ``2acc+1cpu``); op times follow from
-        their speeds. Workloads and problems bring their devices.
+    cluster : for a graph alone, the devices (a preset's name or a TOML file, by default ``2acc+1cpu``); op
+        times follow from their speeds. Workloads and problems bring their devices.
+    costs : for a graph alone, a CSV or JSON table of op times per device, in place of the speeds.
+    scale_to : for a graph alone, what all ops together take on a device (``"cpu=0.0128,gpu=12ms"``): its op
+        times are multiplied to meet that.
+    precision : for a graph alone, the number format whose peak speed counts, by default ``fp32``.
     model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``. By default ``pipeline`` for workloads,
         what the problem says for problems and plans, and ``concurrent`` for all else.
     pins, forbids : rules ``"ops=device"``; ops by name or regular expression.
@@ -109,24 +119,45 @@ def problem(
     if cluster is not None and not isinstance(loaded, Graph | ZooModel):
         what = "a workload" if isinstance(loaded, Workload) else "a problem"
         raise InputError(f"a cluster is given for {what}, which brings its own devices: leave it out")
+    if (costs or scale_to or precision) and isinstance(loaded, Workload | Problem):
+        what = "a workload" if isinstance(loaded, Workload) else "a problem"
+        raise InputError(f"costs, a scale or a precision is given for {what}, which brings its own op times")
     if isinstance(loaded, Problem):
         found = loaded.with_model(_execution_model(model, settings, default=loaded.model))
     elif isinstance(loaded, Workload):
         found = workload_problem(loaded, _execution_model(model, settings, default=Pipeline()))
     else:
-        where = cluster if isinstance(cluster, Cluster) else preset(cluster or DEFAULT_CLUSTER)
+        where = cluster if isinstance(cluster, Cluster) else load_cluster(cluster or DEFAULT_CLUSTER)
         chosen = _execution_model(model, settings, default=Concurrent())
         entry = loaded if isinstance(loaded, ZooModel) else ZooModel(loaded)
+        known = _costs(entry.graph, where, costs, scale_to, precision or "fp32")
         found = Problem.make(
             entry.graph,
             where,
             chosen,
-            time=roofline(entry.graph, where),
+            time=known.time,
             colocation=entry.colocation,
             pins=dict.fromkeys(entry.inputs, where.host),
-            provenance="roofline",
+            provenance=known.text,
+            origin=known.origin,
         )
     return found.constrained(pins=pins, forbids=forbids)
+
+
+def _costs(
+    graph: Graph,
+    cluster: Cluster,
+    table: str | Path | None,
+    totals: str | Mapping[str, float] | None,
+    precision: str,
+) -> Costs:
+    """Op times from a table or from the devices' speeds, scaled where asked."""
+    if table is None:
+        found = estimate(graph, cluster, precision=precision)
+    else:
+        found = read_costs(table, graph, cluster, precision=precision)
+    wanted = parse_totals(totals) if isinstance(totals, str) else totals or {}
+    return scale_to(found, graph, cluster, wanted)
 
 
 def _execution_model(
@@ -149,6 +180,7 @@ def place(
     seed: int = 0,
     start: Placement | None = None,
     parameters: Mapping[str, Any] | None = None,
+    coarsen: str | Coarsening | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> Solution:
     """The best placement that a method finds.
@@ -159,6 +191,9 @@ def place(
     evaluations : how many placements may be costed; a run repeats exactly for a seed.
     start : a placement to begin with.
     parameters : hyper-parameters of the method, by name.
+    coarsen : rules that put ops into groups, e.g. ``"constants,chain,matching:1000"``, or the groups
+        themselves: the method places groups; cost and bound are those of the full problem
+        (:mod:`loadmaster.problem.coarsen`).
     on_progress : called with the state of the search some ten times a second.
 
     Raises
@@ -167,14 +202,16 @@ def place(
     InfeasibleError : no placement satisfies the constraints.
     """
     placer = configured(method, parameters or {})
-    _require_support(placer, problem)
+    groups = make_groups(problem, coarsen) if isinstance(coarsen, str) else coarsen
+    _require_support(placer, groups.coarse if groups else problem)
     if budget is None and evaluations is None:
         budget = DEFAULT_SECONDS
     if budget is not None:
         _warm_up(placer, problem)
-    return placer.place(
-        problem, budget=Budget(budget, evaluations), seed=seed, start=start, on_progress=on_progress
-    )
+    limits = Budget(budget, evaluations)
+    if groups is not None:
+        return place_coarse(placer, groups, budget=limits, seed=seed, start=start, on_progress=on_progress)
+    return placer.place(problem, budget=limits, seed=seed, start=start, on_progress=on_progress)
 
 
 def _warm_up(placer: Placer, problem: Problem) -> None:
@@ -208,6 +245,7 @@ def compare(
     budget: float | None = None,
     evaluations: int | None = None,
     seed: int = 0,
+    coarsen: str | Coarsening | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> list[Solution | InfeasibleError]:
     """What each method finds within the same budget, in the order of the methods.
@@ -218,13 +256,20 @@ def compare(
     placers = [configured(method) for method in methods]
     if not placers:
         raise InputError("there is no method to compare")
+    groups = make_groups(problem, coarsen) if isinstance(coarsen, str) else coarsen
     for placer in placers:
-        _require_support(placer, problem)
+        _require_support(placer, groups.coarse if groups else problem)
     results: list[Solution | InfeasibleError] = []
     for placer in placers:
         try:
             solution = place(
-                problem, placer, budget=budget, evaluations=evaluations, seed=seed, on_progress=on_progress
+                problem,
+                placer,
+                budget=budget,
+                evaluations=evaluations,
+                seed=seed,
+                coarsen=groups,
+                on_progress=on_progress,
             )
         except InfeasibleError as error:
             results.append(error)
@@ -278,6 +323,9 @@ def read_placement(
     cluster: str | Cluster | None = None,
     model: str | ExecutionModel | None = None,
     *,
+    costs: str | Path | None = None,
+    scale_to: str | Mapping[str, float] | None = None,
+    precision: str | None = None,
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
     **settings: str | int | None,
@@ -307,7 +355,17 @@ def read_placement(
             model = plan.problem().model
         if cluster is None and isinstance(loaded, Graph | ZooModel):
             cluster = plan.problem().cluster
-    target = problem(loaded, cluster, model, pins=pins, forbids=forbids, **settings)
+    target = problem(
+        loaded,
+        cluster,
+        model,
+        costs=costs,
+        scale_to=scale_to,
+        precision=precision,
+        pins=pins,
+        forbids=forbids,
+        **settings,
+    )
     if is_split(data):
         if not isinstance(loaded, Workload):
             raise InputError(f"{path}: is a split of a workload, but {target.graph.name} is not a workload")

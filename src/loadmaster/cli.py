@@ -84,7 +84,25 @@ PlanFile = Annotated[
 ]
 ClusterName = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="C", help="Devices for a graph, e.g. 2acc+1cpu (the default)."),
+    typer.Option(
+        "--cluster", metavar="C", help="Devices for a graph: a preset (default 2acc+1cpu) or a TOML file."
+    ),
+]
+CostsFile = Annotated[
+    str | None,
+    typer.Option(
+        "--costs", metavar="FILE", help="Op times for a graph: a CSV or JSON table by op and device."
+    ),
+]
+ScaleTo = Annotated[
+    str | None,
+    typer.Option(
+        "--scale-to", metavar="D=T,…", help="Scale a graph's op times so that all ops take T on device D."
+    ),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(metavar="fp32|fp16|…", help="Number format whose peak speed counts; default fp32."),
 ]
 ModelName = Annotated[
     str | None,
@@ -135,6 +153,14 @@ Evaluations = Annotated[
         metavar="N", help="Placements to evaluate at most; without --budget there is no time limit."
     ),
 ]
+Coarsen = Annotated[
+    str | None,
+    typer.Option(
+        "--coarsen",
+        metavar="RULE,…",
+        help="Place groups of ops: colour, chain, constants, zero, scope:N, fused:FILE, matching:N.",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Makes a search repeat.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
@@ -166,7 +192,7 @@ def _settings(
     schedule: str | None,
     max_calls: int | None,
     memory: str | None,
-) -> dict[str, str | int | None]:
+) -> dict[str, Any]:
     """The settings of execution models; those not given are None."""
     return {
         "contiguity": contiguity,
@@ -185,6 +211,9 @@ def _settings(
 def inspect(
     file: File,
     cluster: ClusterName = None,
+    costs: CostsFile = None,
+    scale_to: ScaleTo = None,
+    precision: Precision = None,
     model: ModelName = None,
     contiguity: Contiguity = None,
     comm: Comm = None,
@@ -194,6 +223,7 @@ def inspect(
     memory: Memory = None,
     pin: Pin = None,
     forbid: Forbid = None,
+    coarsen: Coarsen = None,
     as_json: Json = False,
 ) -> None:
     """Show what is in a file: ops, tensors, devices, lower bounds."""
@@ -201,9 +231,14 @@ def inspect(
     from loadmaster.report._documents import problem_document, to_json
 
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
-    document = problem_document(
-        api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **settings)
-    )
+    op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
+    problem = api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **op_times, **settings)
+    document = problem_document(problem)
+    if coarsen is not None:
+        from loadmaster.problem.coarsen import coarsen as coarsened
+        from loadmaster.report._documents import coarsening_document
+
+        document["coarse"] = coarsening_document(coarsened(problem, coarsen))
     if as_json:
         typer.echo(to_json(document))
     else:
@@ -216,6 +251,9 @@ def inspect(
 def place(
     file: File,
     cluster: ClusterName = None,
+    costs: CostsFile = None,
+    scale_to: ScaleTo = None,
+    precision: Precision = None,
     model: ModelName = None,
     contiguity: Contiguity = None,
     comm: Comm = None,
@@ -231,6 +269,7 @@ def place(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method.")
     ] = None,
+    coarsen: Coarsen = None,
     budget: Time = None,
     evaluations: Evaluations = None,
     seed: Seed = 0,
@@ -249,7 +288,8 @@ def place(
     if output is not None:
         check_writable(output)
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
-    problem = api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **settings)
+    op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
+    problem = api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **op_times, **settings)
     with LiveProgress() as progress:
         solution = api.place(
             problem,
@@ -258,6 +298,7 @@ def place(
             evaluations=evaluations,
             seed=seed,
             parameters=parameters,
+            coarsen=coarsen,
             on_progress=progress,
         )
     if solution.stopped == "interrupted":
@@ -296,6 +337,9 @@ def evaluate(
         ),
     ],
     cluster: ClusterName = None,
+    costs: CostsFile = None,
+    scale_to: ScaleTo = None,
+    precision: Precision = None,
     model: ModelName = None,
     contiguity: Contiguity = None,
     comm: Comm = None,
@@ -312,8 +356,9 @@ def evaluate(
     from loadmaster.report._documents import evaluation_document, to_json
 
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
+    op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
     problem, given = api.read_placement(
-        placement, file, cluster, model, pins=pin or (), forbids=forbid or (), **settings
+        placement, file, cluster, model, pins=pin or (), forbids=forbid or (), **op_times, **settings
     )
     document = evaluation_document(problem, given, api.evaluate(problem, given))
     if as_json:
@@ -328,6 +373,9 @@ def evaluate(
 def compare(
     file: File,
     cluster: ClusterName = None,
+    costs: CostsFile = None,
+    scale_to: ScaleTo = None,
+    precision: Precision = None,
     model: ModelName = None,
     contiguity: Contiguity = None,
     comm: Comm = None,
@@ -341,6 +389,7 @@ def compare(
         str | None,
         typer.Option("--methods", metavar="A,B,C", help="Methods to compare; by default all that can."),
     ] = None,
+    coarsen: Coarsen = None,
     budget: Time = None,
     evaluations: Evaluations = None,
     seed: Seed = 0,
@@ -350,19 +399,28 @@ def compare(
     seconds = _seconds(budget)
     from loadmaster import api
     from loadmaster.plan import solution_document
+    from loadmaster.problem.coarsen import coarsen as coarsened
     from loadmaster.report._documents import failure_document, to_json
     from loadmaster.report._live import LiveProgress
 
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
-    problem = api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **settings)
+    op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
+    problem = api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **op_times, **settings)
+    groups = None if coarsen is None else coarsened(problem, coarsen)
     names = (
-        _supported(problem)
+        _supported(problem if groups is None else groups.coarse)
         if methods is None
         else [name.strip() for name in methods.split(",") if name.strip()]
     )
     with LiveProgress() as progress:
         results = api.compare(
-            problem, names, budget=seconds, evaluations=evaluations, seed=seed, on_progress=progress
+            problem,
+            names,
+            budget=seconds,
+            evaluations=evaluations,
+            seed=seed,
+            coarsen=groups,
+            on_progress=progress,
         )
     if len(results) < len(names) or getattr(results[-1], "stopped", "") == "interrupted":
         _say("interrupted: this is what was found so far")
@@ -413,6 +471,33 @@ def methods(as_json: Json = False) -> None:
         from loadmaster.report._tables import methods_table, show
 
         show(methods_table(documents))
+
+
+@app.command()
+def clusters(
+    cluster: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A preset or a TOML file.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the clusters, or show the devices, links and sources of one."""
+    from loadmaster.hardware import load_cluster, preset, preset_names
+    from loadmaster.report._clusters import cluster_document, cluster_tables, clusters_table
+    from loadmaster.report._documents import to_json
+    from loadmaster.report._tables import show
+
+    if cluster is not None:
+        document = cluster_document(load_cluster(cluster))
+        if as_json:
+            typer.echo(to_json(document))
+        else:
+            show(cluster_tables(document))
+        return
+    documents = [cluster_document(preset(name)) for name in preset_names()]
+    if as_json:
+        typer.echo(to_json(documents))
+    else:
+        show(clusters_table(documents))
 
 
 @app.command()

@@ -36,12 +36,13 @@ class Graph:
     names : (ops,) unique names.
     op_types : (ops,) e.g. ``"Conv"``; empty where unknown.
     output_shapes : (ops,) a tuple of shapes per op; empty where unknown.
-    flops, bytes_read, bytes_written, param_bytes : (ops,) floating point operations and bytes; ``param_bytes``
-        are weights that stay on the device.
+    flops, bytes_read, bytes_written, param_bytes : (ops,) floating point operations and bytes;
+        ``param_bytes`` are weights that stay on the device.
     backward : (ops,) True for ops of the backward pass of a training graph.
     tensor_producer : (tensors,) the op that produces the tensor. Tensors of one op are in port order.
     tensor_bytes : (tensors,) size in bytes.
-    consumer_ptr, consumer_op : the consumers of tensor t are ``consumer_op[consumer_ptr[t]:consumer_ptr[t + 1]]``.
+    consumer_ptr, consumer_op : the consumers of tensor t are ``consumer_op[consumer_ptr[t]:consumer_ptr[t +
+        1]]``.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Graph:
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
 
-    # -- sizes ------------------------------------------------------------------------------------------------
+    # -- sizes -----------------------------------------------------------------------------------------------
 
     @property
     def n(self) -> int:
@@ -108,7 +109,7 @@ class Graph:
             h.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
         return h.hexdigest()
 
-    # -- look-up ----------------------------------------------------------------------------------------------
+    # -- look-up ---------------------------------------------------------------------------------------------
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -119,7 +120,7 @@ class Graph:
         """The ops that read ``tensor``."""
         return self.consumer_op[self.consumer_ptr[tensor] : self.consumer_ptr[tensor + 1]]
 
-    # -- structure, computed when first asked for -----------------------------------------------------------------
+    # -- structure, computed when first asked for ------------------------------------------------------------
 
     @cached_property
     def edge_tensor(self) -> IntArray:
@@ -178,7 +179,8 @@ class Graph:
 
     @cached_property
     def reachable(self) -> npt.NDArray[np.uint64]:
-        """(ops, ceil(ops / 64)) bit u of row v is set if there is a path from v to u (v itself not counted)."""
+        """(ops, ceil(ops / 64)) bit u of row v is set if there is a path from v to u (v itself not
+        counted)."""
         return reachability_bitsets(self.topological_order, *self.successors)
 
     def select(self, pattern: str) -> list[int]:

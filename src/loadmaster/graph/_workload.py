@@ -1,4 +1,5 @@
-"""Workload files: operator graphs with costs, and splits of them, as published with Tarnawski et al. (NeurIPS 2020)."""
+"""Workload files: operator graphs with costs, and splits of them, as published with Tarnawski et al.
+(NeurIPS 2020)."""
 
 from __future__ import annotations
 
@@ -64,8 +65,8 @@ def parse_workload(data: Any, source: str) -> Workload:
 
     Raises
     ------
-    InputError : a field is missing or wrong, a node id is there twice, the out-edges of a node differ in cost, or an
-        edge leads from the backward to the forward pass.
+    InputError : a field is missing or wrong, a node id is there twice, the out-edges of a node differ in
+        cost, or an edge leads from the backward to the forward pass.
     """
     record = Record(data, source)
     nodes = record.records("nodes")

@@ -1,4 +1,4 @@
-"""Clusters from TOML files, as ``docs/clusters-and-costs.md`` describes them; mistakes are named with their line."""
+"""Clusters from TOML files (format: ``docs/clusters-and-costs.md``); mistakes are named with their line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers with units, as cluster and cost files write them: ``"16 GiB"``, ``"12 GB/s"``, ``"9.3 TFLOP/s"``."""
+"""Numbers with units, as cluster and cost files have them: ``"16 GiB"``, ``"12 GB/s"``, ``"9.3 TFLOP/s"``."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?
 def parse_quantity(value: Any, quantity: Quantity) -> float:
     """The number in the quantity's own unit.
 
-    >>> parse_quantity("12 GB/s", BYTES_PER_SECOND), parse_quantity("64 MiB", BYTES), parse_quantity(0.5, SECONDS)
-    (12000000000.0, 67108864.0, 0.5)
+    >>> parse_quantity("12 GB/s", BYTES_PER_SECOND), parse_quantity("64 MiB", BYTES), parse_quantity(1, BYTES)
+    (12000000000.0, 67108864.0, 1.0)
 
     Raises
     ------

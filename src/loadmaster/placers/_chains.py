@@ -1,8 +1,11 @@
-"""Chains: one walk of a local search each, advanced in slices so that time, Ctrl-C and progress are looked after in between.
+"""Chains: one walk of a local search each, advanced in slices so that time, Ctrl-C and progress are looked
+after in between.
 
-A chain draws moves (``_moves.py``), learns their cost, and accepts by Metropolis' rule at its temperature; temperature 0 is
-descent that also walks sideways. Two kinds share that rule: :class:`NetChain` is one compiled loop with exact deltas, for ``serial``
-and ``pipeline``; :class:`BatchChain` asks for the cost of several moves at a time, for everything else, measured costs included. How a chain is sliced never changes where it walks.
+A chain draws moves (``_moves.py``), learns their cost, and accepts by Metropolis' rule at its temperature;
+temperature 0 is descent that also walks sideways. Two kinds share that rule: :class:`NetChain` is one
+compiled loop with exact deltas, for ``serial`` and ``pipeline``; :class:`BatchChain` asks for the cost of
+several moves at a time, for everything else, measured costs included. How a chain is sliced never changes
+where it walks.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ class Chain(Protocol):
     def advance(self, evaluations: int, temperature: float, cooling: float) -> int:
         """Walk; the temperature (relative to the cost) is multiplied by ``cooling`` after every move.
 
-        Returns how many evaluations were made, at most ``evaluations`` (fewer if hardly any move is feasible).
+        Returns how many evaluations were made, at most ``evaluations`` (fewer if hardly any move is
+        feasible).
         """
         ...
 
@@ -103,8 +107,8 @@ def new_chain(problem: Problem, seed: int, evaluator: Evaluator) -> Chain:
 class NetChain:
     """Exact deltas in O(degree + devices) per move; millions of moves per second.
 
-    ``pipeline`` minimises not the largest load alone, which most moves do not change, but how far the loads exceed a target just
-    below the best cost so far, plus a little of their sum.
+    ``pipeline`` minimises not the largest load alone, which most moves do not change, but how far the loads
+    exceed a target just below the best cost so far, plus a little of their sum.
     """
 
     def __init__(self, problem: Problem, seed: int) -> None:
@@ -155,8 +159,8 @@ class NetChain:
     def advance(self, evaluations: int, temperature: float, cooling: float) -> int:
         """See :class:`Chain`."""
         made, self.idle = _walk(
-            *self._nets, *self._ledger, *self._moves, *self._members, *self._contiguity, self._rng, self._at, self._used,
-            self._numbers, self.best, evaluations, temperature, cooling, self.idle,
+            *self._nets, *self._ledger, *self._moves, *self._members, *self._contiguity, self._rng, self._at,
+            self._used, self._numbers, self.best, evaluations, temperature, cooling, self.idle,
         )  # fmt: skip
         return int(made)
 
@@ -183,7 +187,8 @@ def _walk(  # type: ignore[no-untyped-def]
     movable, allowed, memory, capacity, neighbour_ptr, neighbour, member_ptr, member_op,
     contiguity, tail, head, rng, at, used, numbers, best, evaluations, temperature, cooling, idle,
 ):  # fmt: skip
-    """``numbers``: best cost ever, best cost since the start. Returns (evaluations made, idle evaluations)."""
+    """``numbers``: best cost ever, best cost since the start. Returns (evaluations made, idle
+    evaluations)."""
     devices = time.shape[1]
     atom, target, old = np.empty(LONGEST, np.int32), np.empty(LONGEST, np.int32), np.empty(LONGEST, np.int32)
     compute_before, comm_before = compute.copy(), comm.copy()
@@ -248,10 +253,11 @@ def _walk(  # type: ignore[no-untyped-def]
 
 
 class BatchChain:
-    """Several moves from the same placement are evaluated at once; the first that is accepted is made, the rest is forgotten.
+    """Several moves from the same placement are evaluated at once; the first that is accepted is made, the
+    rest is forgotten.
 
-    The batch grows while moves are refused and shrinks when they are accepted, so that little is wasted. ``focus`` names the ops
-    of a placement that most moves should begin with (the critical ones).
+    The batch grows while moves are refused and shrinks when they are accepted, so that little is wasted.
+    ``focus`` names the ops of a placement that most moves should begin with (the critical ones).
     """
 
     LARGEST = 32
@@ -335,7 +341,8 @@ class BatchChain:
         return made
 
     def _refocus(self) -> None:
-        """Look for the critical ops again, but not after every single move: it costs about as much as an evaluation."""
+        """Look for the critical ops again, but not after every single move: it costs about as much as an
+        evaluation."""
         if self._focus is None or self._stale < 8:
             return
         self._stale = 0

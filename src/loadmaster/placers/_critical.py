@@ -17,8 +17,9 @@ FloatArray = npt.NDArray[np.float64]
 def critical_ops(problem: Problem, device: IntArray, start: FloatArray, end: FloatArray) -> IntArray:
     """The ops on the chains of causes that end with the last op.
 
-    The cause of an op's start is the op before it on its device, if that ends just then, and the input that arrives last. Queues
-    on links are not looked at: of the inputs, the one with the latest end plus transfer time counts. O(n log n + edges).
+    The cause of an op's start is the op before it on its device, if that ends just then, and the input that
+    arrives last. Queues on links are not looked at: of the inputs, the one with the latest end plus transfer
+    time counts. O(n log n + edges).
     """
     graph = problem.graph
     in_ptr, in_tensor = graph.inputs
@@ -40,7 +41,8 @@ def critical_ops(problem: Problem, device: IntArray, start: FloatArray, end: Flo
 
 @njit(cache=True, nogil=True)
 def _mark(order, in_ptr, in_tensor, producer, size, latency, rate, device, start, end):  # type: ignore[no-untyped-def]
-    """``waited[d]``: the latest start of a marked op on device d whose predecessor on the device is still looked for."""
+    """``waited[d]``: the latest start of a marked op on device d whose predecessor on the device is still
+    looked for."""
     marked = np.zeros(len(device), np.bool_)
     if len(order) == 0:
         return marked

@@ -1,7 +1,7 @@
 """Finding some placement that satisfies all constraints, or saying which constraint cannot be met.
 
-Packing classes into limited memories is NP-hard, so there is no guarantee in general; simple contradictions are proved, easy
-cases are solved by packing rules, and small hard ones by exhaustive search.
+Packing classes into limited memories is NP-hard, so there is no guarantee in general; simple contradictions
+are proved, easy cases are solved by packing rules, and small hard ones by exhaustive search.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ NODES = 200_000
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """What moves as one: the colocation classes; under contiguity ``chain`` classes that wait for each other are united.
+    """What moves as one: the colocation classes; under contiguity ``chain`` classes that wait for each other
+    are united.
 
-    ``component`` numbers groups of atoms that wait for each other (each atom its own, mostly); their graph is acyclic, and a
-    topological order of the atoms is one of the components.
+    ``component`` numbers groups of atoms that wait for each other (each atom its own, mostly); their graph is
+    acyclic, and a topological order of the atoms is one of the components.
     """
 
     of_op: IntArray
@@ -148,8 +149,8 @@ def prove_infeasible(problem: Problem) -> None:
         first = op[member[ptr[c]]]
         need, most = class_memory[c], room[c].max()
         raise InfeasibleError(
-            f"memory: op {first!r} (with its colocated ops) needs {need:.6g} bytes, but the largest device that may take it "
-            f"holds {most:.6g}: {need - most:.6g} too many"
+            f"memory: op {first!r} (with its colocated ops) needs {need:.6g} bytes, but the largest device that "
+            f"may take it holds {most:.6g}: {need - most:.6g} too many"
         )
     lone = problem.class_allowed.sum(axis=1) == 1
     if lone.any():
@@ -175,7 +176,8 @@ def prove_infeasible(problem: Problem) -> None:
 
 
 def single_devices(problem: Problem) -> Iterator[IntArray]:
-    """For each device: everything that may go there does, the rest goes to its best device; then memory is repaired."""
+    """For each device: everything that may go there does, the rest goes to its best device; then memory is
+    repaired."""
     atoms = atoms_of(problem)
     best = (
         np.where(atoms.allowed, atoms.time, np.inf).argmin(axis=1) if atoms.count else np.zeros(0, np.int64)
@@ -221,8 +223,8 @@ def repair(problem: Problem, device: IntArray) -> IntArray:
 def random_segments(problem: Problem, rng: np.random.Generator, *, full: bool = False) -> IntArray | None:
     """Cut a random topological order into as many stretches as devices and hand them out.
 
-    Such a placement is contiguous in every sense. ``full`` fills each device up to its memory before the next one is opened,
-    else the cuts are random. None if an op fits nowhere any more.
+    Such a placement is contiguous in every sense. ``full`` fills each device up to its memory before the next
+    one is opened, else the cuts are random. None if an op fits nowhere any more.
     """
     atoms = atoms_of(problem)
     if atoms.count == 0:
@@ -241,7 +243,8 @@ def random_segments(problem: Problem, rng: np.random.Generator, *, full: bool = 
 
 
 def _device_sequence(problem: Problem, atoms: Atoms, order: IntArray, rng: np.random.Generator) -> IntArray:
-    """A random order of the devices in which those that some atoms need exclusively come by the position of these atoms."""
+    """A random order of the devices in which those that some atoms need exclusively come by the position
+    of these atoms."""
     position = np.empty(atoms.count)
     position[order] = np.arange(atoms.count)
     key = rng.random(problem.devices) * max(atoms.count, 1)
@@ -255,7 +258,8 @@ def _device_sequence(problem: Problem, atoms: Atoms, order: IntArray, rng: np.ra
 
 @njit(cache=True, nogil=True)
 def _fill(order, sequence, quota, allowed, memory, capacity):  # type: ignore[no-untyped-def]
-    """Hand out stretches of ``order`` to the devices of ``sequence``; -2 in the first entry if an atom is left over."""
+    """Hand out stretches of ``order`` to the devices of ``sequence``; -2 in the first entry if an atom is
+    left over."""
     at = np.full(max(len(order), 1), -1, np.int32)
     i, taken, used = 0, 0, 0.0
     for a in order:
@@ -275,7 +279,8 @@ def _fill(order, sequence, quota, allowed, memory, capacity):  # type: ignore[no
 
 
 def random_order(atoms: Atoms, rng: np.random.Generator) -> IntArray:
-    """A random topological order of the atoms: at each step any ready one, or (half of the time) one made ready last."""
+    """A random topological order of the atoms: at each step any ready one, or (half of the time) one made
+    ready last."""
     seed, depth_first = int(rng.integers(1, 2**62)), rng.random()
     parts = _random_order(atoms.successor_ptr, atoms.successor, atoms.waiting, seed, depth_first)
     place = np.empty(len(parts), np.int32)

@@ -16,6 +16,7 @@ which good bundles use lose least; a bundle then pays for its changes of mind an
 
 from __future__ import annotations
 
+import heapq
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ class Grid(NamedTuple):
     step : δ, seconds.
     size : G, the largest budget.
     slack : what the rounding of all arcs together may be too high by, in steps.
+    offset : (states,) φ.
     shift : (arcs,) steps that an arc counts (-1 is possible).
     low, high : (states,) the range of budgets that matter at a state: no path needs less, none to the end allows more.
     first : (states + 1,) where a state's range begins in a table.
@@ -48,6 +50,7 @@ class Grid(NamedTuple):
     step: float
     size: int
     slack: float
+    offset: FloatArray
     shift: IntArray
     low: IntArray
     high: IntArray
@@ -70,22 +73,22 @@ def grid_of(states: States, limit: float, size: int, weight: FloatArray | None =
     loses least.
     """
     weight = np.ones(len(states.load)) if weight is None else weight
-    best: tuple[float, float, IntArray] | None = None
+    best: tuple[float, float, FloatArray, IntArray] | None = None
     for tried in limit / size * np.linspace(0.97, 1.03, 13):
-        shift, lost = _shifts(states.arc_ptr, states.source, states.load / tried, weight)
+        offset, shift, lost = _shifts(states.arc_ptr, states.source, states.load / tried, weight)
         if best is None or lost * tried < best[0]:
-            best = lost * tried, float(tried), shift
+            best = lost * tried, float(tried), offset, shift
     assert best is not None
-    _, step, shift = best
+    _, step, offset, shift = best
     slack = (len(states.order) + 1) * ROUNDING
     largest = int(np.floor(limit / step + slack))
     low, high, first = _ranges(states.arc_ptr, states.source, shift, largest)
-    return Grid(step, largest, slack, shift, low, high, first)
+    return Grid(step, largest, slack, offset, shift, low, high, first)
 
 
 @njit(cache=True, nogil=True)
 def _shifts(arc_ptr, source, load, weight):  # type: ignore[no-untyped-def]
-    """(arcs,) steps that an arc counts, and the weighted loss; ``load`` is in steps."""
+    """Offsets of the states, steps that the arcs count, and the weighted loss; ``load`` is in steps."""
     states = len(arc_ptr) - 1
     offset = np.zeros(states)
     shift = np.zeros(len(load), np.int32)
@@ -108,7 +111,7 @@ def _shifts(arc_ptr, source, load, weight):  # type: ignore[no-untyped-def]
             total += least
         for a in range(begin, end):
             shift[a] = np.int32(np.floor(load[a] + offset[source[a]] - best + ROUNDING))
-    return shift, total
+    return offset, shift, total
 
 
 @njit(cache=True, nogil=True)
@@ -208,3 +211,73 @@ def _trace(arc_ptr, source, shift, gain, low, high, first, value, budget, steps)
         path[i] = best_arc
         s, g = source[best_arc], best_budget
     return path
+
+
+def exact_bundle(
+    states: States, table: Table, least: FloatArray, limit: float, most: int
+) -> tuple[float, IntArray, int]:
+    """(value, arcs or nothing): the best bundle whose load really is at most ``limit``, by best-first search from the end.
+
+    The table bounds what the undecided classes can still bring; the part of the load that is decided counts exactly. After ``most``
+    steps the search gives up: the value is then an upper bound, and there is no bundle.
+    """
+    grid = table.grid
+    bound, path, made = _best_first(
+        states.layer, states.arc_ptr, states.source, states.load, grid.offset, table.gain, grid.low, grid.high,
+        grid.first, table.value, grid.step, grid.slack, least, limit, most, len(states.order),
+    )  # fmt: skip
+    return bound, path, made
+
+
+@njit(cache=True, nogil=True)
+def _best_first(  # type: ignore[no-untyped-def]
+    layer, arc_ptr, source, load, offset, gain, low, high, first, value, step, slack, least, limit, most, steps
+):
+    """A node is a state with the load and the gain from there to the end; ``heap`` holds (-bound, depth, node)."""
+    nodes = 2 * most + 16
+    at, arc, parent = np.empty(nodes, np.int32), np.empty(nodes, np.int32), np.empty(nodes, np.int32)
+    spent, earned = np.empty(nodes), np.empty(nodes)
+    end = len(low) - 1
+    at[0], arc[0], parent[0], spent[0], earned[0] = end, -1, -1, 0.0, 0.0
+    count = 1
+    b = min(np.int64(np.floor(limit / step + slack)), high[end])
+    heap = [(-value[first[end] + b - low[end]], 0, 0)]
+    made = 0
+    while len(heap) > 0:
+        key, depth, node = heapq.heappop(heap)
+        s = at[node]
+        if s == 0:
+            path = np.empty(steps, np.int32)
+            i = 0
+            while arc[node] >= 0:
+                path[i] = arc[node]
+                i += 1
+                node = parent[node]
+            return -key, path, made
+        made += 1
+        if made > most or count + arc_ptr[s + 1] - arc_ptr[s] >= nodes:
+            return -key, np.empty(0, np.int32), made
+        for a in range(arc_ptr[s], arc_ptr[s + 1]):
+            q = source[a]
+            used = spent[node] + load[a]
+            if used + least[q] > limit:
+                continue
+            b = min(np.int64(np.floor((limit - used) / step - offset[q] + slack)), high[q])
+            if b < low[q]:
+                continue
+            got = earned[node] + gain[a]
+            at[count], arc[count], parent[count], spent[count], earned[count] = q, a, node, used, got
+            heapq.heappush(heap, (-(value[first[q] + b - low[q]] + got), depth - 1, count))
+            count += 1
+    return -np.inf, np.empty(0, np.int32), made
+
+
+@njit(cache=True, nogil=True)
+def least_loads(arc_ptr, source, load):  # type: ignore[no-untyped-def]
+    """(states,) the least load of a path to a state."""
+    least = np.full(len(arc_ptr) - 1, np.inf)
+    least[0] = 0.0
+    for s in range(1, len(least)):
+        for a in range(arc_ptr[s], arc_ptr[s + 1]):
+            least[s] = min(least[s], least[source[a]] + load[a])
+    return least

@@ -123,8 +123,8 @@ def _unite(tables, front, walk, group):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def extend(tables, rules, front, walk, target, depth):  # type: ignore[no-untyped-def]
-    """Offer the target all stages of the front, united with the walk's stage."""
+def extend(tables, rules, front, walk, depth):  # type: ignore[no-untyped-def]
+    """Offer the target of the walk all stages of the front, united with the walk's stage."""
     loads = tables.loads
     simple = loads == 1 and not tables.overlap and not tables.crowded
     for group in range(len(front.group_ptr) - 1):
@@ -139,7 +139,7 @@ def extend(tables, rules, front, walk, target, depth):  # type: ignore[no-untype
                 for j in range(low, high):
                     value = _united_value(tables, rules, front, walk, depth, k, j)
                     if value < rules.limit:
-                        offer(rules, walk, target, state, value, front.origin[j], k)
+                        offer(walk, state, value, front.origin[j], k)
                 continue
             c = tables.channel[k]
             more = walk.compute[depth, k]
@@ -155,7 +155,7 @@ def extend(tables, rules, front, walk, target, depth):  # type: ignore[no-untype
                     b = middle
             for j in range(max(a - 1, low), min(a + 1, high)):
                 value = max(front.value[j], front.cost[j, 0] + more)
-                offer(rules, walk, target, state, value, front.origin[j], k)
+                offer(walk, state, value, front.origin[j], k)
 
 
 @njit(cache=True, nogil=True)

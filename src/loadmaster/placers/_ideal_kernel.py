@@ -13,7 +13,6 @@ import numpy as np
 from numba import njit
 
 from loadmaster.placers._ideal_front import build_front, extend, new_starts, no_starts, note, note_gate
-from loadmaster.placers._ideal_walk import offer
 
 __all__ = ["front_at", "solve_ideals", "solve_levels", "weights_left"]
 
@@ -36,7 +35,7 @@ def weights_left(lattice, weight):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bottom):  # type: ignore[no-untyped-def]
+def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bottom, opened):  # type: ignore[no-untyped-def]
     """Offer the target every stage that begins at a smaller ideal, down to the gate ``bottom``, and those of the front there.
 
     If ``starts`` has room the ideals are noted as well. Returns how many ideals were met.
@@ -49,11 +48,12 @@ def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bot
     first, stop, states, values = entries.first, entries.stop, entries.state, entries.value
     count, inside, atom, at, end = walk.count, walk.inside, walk.atom, walk.at, walk.end
     compute, comm, memory, row, load = walk.compute, walk.comm, walk.memory, walk.row, walk.load
-    origin, kind, touched, left, room = walk.origin, walk.kind, walk.touched, rules.left, rules.room
-    last = len(touched) - 1
-    limit, ceiling, crowded, overlap, loads = rules.limit, rules.ceiling, tables.crowded, tables.overlap, tables.loads
+    origin, kind, open_ = walk.origin, walk.kind, walk.open
+    ceiling, crowded, overlap, loads = rules.ceiling, tables.crowded, tables.overlap, tables.loads
     kinds, channels = len(capacity), change.shape[1]
     noting = len(starts.ideal) > 0
+    # Nothing at or above the roof is of use: the worst of the states' values, which falls once all of them have one.
+    roof = rules.limit
     met = depth = 0
     at[0], end[0] = top_ptr[target], top_ptr[target + 1]
     compute[0] = 0.0
@@ -78,7 +78,7 @@ def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bot
             j = k * loads
             work = compute[depth, j] + time[v, j]
             compute[depth + 1, j] = work
-            fits = work < limit and (not crowded or filled <= capacity[k])
+            fits = work < roof and (not crowded or filled <= capacity[k])
             if loads == 2:
                 work = compute[depth, j + 1] + time[v, j + 1]
                 compute[depth + 1, j + 1] = work
@@ -86,27 +86,32 @@ def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bot
             alive = alive or fits
         if not alive:
             continue
-        depth += 1
         met += 1
-        memory[depth] = filled
-        atom[depth] = v
-        inside[v] = True
+        ideal = below[edge]
+        begin, beyond, pool = first[ideal], stop[ideal], ideal & 1
+        q = top_ptr[ideal]
+        deeper = q < top_ptr[ideal + 1] and top[q] < v or noting or ideal == bottom
+        if not deeper and begin == beyond:
+            continue
+        depth += 1
         for j in range(channels * loads):
             comm[depth, j] = comm[depth - 1, j]
         for i in range(net_ptr[v], net_ptr[v + 1]):
             e = net[i]
-            case = role[i] + 2 * (count[e] == 0)
-            count[e] += 1
-            case += count[e] == pins[e]
+            case = role[i] + 2 * (count[e] == 0) + (count[e] + 1 == pins[e])
             for c in range(channels):
                 comm[depth, c * loads + booked[e]] += change[e, c, case]
-        ideal = below[edge]
-        at[depth] = q = top_ptr[ideal]
-        if ideal != bottom:
-            while q < top_ptr[ideal + 1] and top[q] < v:
-                q += 1
-        end[depth] = q
-        begin, beyond, pool = first[ideal], stop[ideal], ideal & 1
+        if deeper:
+            for i in range(net_ptr[v], net_ptr[v + 1]):
+                count[net[i]] += 1
+            memory[depth] = filled
+            atom[depth] = v
+            inside[v] = True
+            at[depth] = q
+            if ideal != bottom:
+                while q < top_ptr[ideal + 1] and top[q] < v:
+                    q += 1
+            end[depth] = q
         if begin < beyond:
             if noting:
                 note(tables, starts, walk, depth, ideal)
@@ -129,37 +134,56 @@ def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bot
                 for k in range(kinds):
                     to = following[state, k]
                     if to >= 0 and max(value, load[k]) < row[to]:
-                        # As in ``offer``.
-                        fits = True
-                        if row[to] == limit:
-                            touched[touched[last]] = to
-                            touched[last] += 1
-                            for j in range(room.shape[0]):
-                                fits = fits and left[target, j] <= room[j, to]
-                        row[to] = max(value, load[k]) if fits else -1.0
+                        worst = row[to] == roof
+                        row[to] = max(value, load[k])
                         origin[to] = ideal
                         kind[to] = k
+                        if worst and not noting:
+                            roof = 0.0
+                            for i in range(opened):
+                                roof = max(roof, row[open_[i]])
         if ideal == bottom and len(front.value) > 0:
-            extend(tables, rules, front, walk, target, depth)
+            extend(tables, rules, front, walk, depth)
             if noting:
                 note_gate(tables, starts, front, walk, depth)
+        if not deeper:
+            depth -= 1
 
 
 @njit(cache=True, nogil=True)
-def _write(rules, entries, walk, target):  # type: ignore[no-untyped-def]
-    """Make entries of the touched states, but for those that another equals with fewer devices; clear the row."""
+def _open(rules, walk, target):  # type: ignore[no-untyped-def]
+    """Prepare the row of a target: a state is open if its devices can have done what is in the ideal, and the others the rest.
+
+    Returns the number of open states, which are listed.
+    """
+    opened = 0
+    for state in range(len(walk.row)):
+        walk.row[state] = rules.limit
+        for j in range(rules.room.shape[0]):
+            left = rules.left[target, j]
+            if left > rules.room[j, state] or rules.left[0, j] - left > rules.held[j, state]:
+                walk.row[state] = -1.0
+                break
+        if walk.row[state] >= 0.0:
+            walk.open[opened] = state
+            opened += 1
+    return opened
+
+
+@njit(cache=True, nogil=True)
+def _write(rules, entries, walk, target, opened):  # type: ignore[no-untyped-def]
+    """Make entries of the open states that have a value, but for those that another equals with fewer devices."""
     pool = target & 1
     fill = entries.fill[pool]
     entries.first[target] = fill
-    touched = walk.touched[len(walk.touched) - 1]
-    for a in range(touched):
-        state = walk.touched[a]
+    for a in range(opened):
+        state = walk.open[a]
         value = walk.row[state]
-        keep = value >= 0.0
-        if keep and touched <= FEW:
-            for b in range(touched):
-                other = walk.touched[b]
-                if other == state or walk.row[other] < 0.0 or walk.row[other] > value:
+        keep = value < rules.limit
+        if keep and opened <= FEW:
+            for b in range(opened):
+                other = walk.open[b]
+                if other == state or walk.row[other] > value:
                     continue
                 fewer = True
                 for k in range(rules.used.shape[1]):
@@ -175,9 +199,6 @@ def _write(rules, entries, walk, target):  # type: ignore[no-untyped-def]
             fill += 1
     entries.stop[target] = fill
     entries.fill[pool] = fill
-    for a in range(touched):
-        walk.row[walk.touched[a]] = rules.limit
-    walk.touched[len(walk.touched) - 1] = 0
 
 
 @njit(cache=True, nogil=True)
@@ -186,8 +207,10 @@ def solve_ideals(tables, lattice, rules, entries, front, walk, begin, end, step,
     nothing = no_starts(tables, walk)
     pairs = 0
     for target in range(begin, end, step):
-        pairs += _walk_down(tables, lattice, rules, entries, front, walk, nothing, target, bottom)
-        _write(rules, entries, walk, target)
+        opened = _open(rules, walk, target)
+        if opened:
+            pairs += _walk_down(tables, lattice, rules, entries, front, walk, nothing, target, bottom, opened)
+        _write(rules, entries, walk, target, opened)
     return pairs
 
 
@@ -196,8 +219,9 @@ def front_at(tables, lattice, rules, entries, front, walk, size):  # type: ignor
     """Solve the gate of so many atoms; returns the front there and the pairs looked at."""
     target, bottom = lattice.level[size], lattice.level[front.gate]
     starts = new_starts(tables, walk, front, size, target - bottom)
-    pairs = _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bottom)
-    _write(rules, entries, walk, target)
+    opened = _open(rules, walk, target)
+    pairs = _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bottom, opened)
+    _write(rules, entries, walk, target, opened)
     return build_front(tables, rules, entries, front, starts, size), pairs
 
 

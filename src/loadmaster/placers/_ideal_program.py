@@ -50,13 +50,14 @@ def best_chain(
         limit=limit,
         ceiling=ceiling,
         left=weights_left(lattice, windows.weight),
-        room=windows.rooms((limit, ceiling)),
+        room=windows.rooms(windows.left, (limit, ceiling)),
+        held=windows.rooms(windows.used, (limit, ceiling)),
         used=contracted.used(),
     )
     entries = new_entries(lattice.ideals, floor)
     gates = np.flatnonzero(lattice.gate)
     depth = int(np.diff(gates).max(initial=0))
-    walks = [new_walk(tables, contracted.states, depth, limit) for _ in range(THREADS)]
+    walks = [new_walk(tables, contracted.states, depth) for _ in range(THREADS)]
     front = empty_front(tables)
     level = lattice.level
     at = 0

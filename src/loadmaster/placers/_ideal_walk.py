@@ -33,6 +33,8 @@ class Rules(NamedTuple):
     """(ideals, J) weight outside an ideal (``_windows.py``)."""
     room: FloatArray
     """(J, states) weight that may be outside."""
+    held: FloatArray
+    """(J, states) weight that may be inside."""
     used: IntArray
     """(states, K) devices in use."""
 
@@ -67,11 +69,11 @@ class Walk(NamedTuple):
     comm: FloatArray
     memory: FloatArray
     row: FloatArray
-    """(states,) best value of the target; the limit where there is none, -1 where what is left would not fit."""
+    """(states,) best value of the target; the limit where there is none yet, -1 where there cannot be a good one."""
     origin: IntArray
     kind: IntArray
-    touched: IntArray
-    """States whose row differs from the limit; the last element is their number."""
+    open: IntArray
+    """The states where there can be."""
     load: FloatArray
     """(K,)."""
     extra: FloatArray
@@ -109,7 +111,7 @@ def room_for(entries: Entries, more: int) -> Entries:
     return entries._replace(**{name: grown(getattr(entries, name)) for name in names})
 
 
-def new_walk(tables: Tables, states: int, depth: int, limit: float) -> Walk:
+def new_walk(tables: Tables, states: int, depth: int) -> Walk:
     """Work space for walks of at most ``depth`` steps."""
     columns, channels = tables.time.shape[1], tables.send.shape[1]
     depth += 2
@@ -123,28 +125,19 @@ def new_walk(tables: Tables, states: int, depth: int, limit: float) -> Walk:
         compute=np.zeros((depth, columns)),
         comm=np.zeros((depth, channels * tables.loads)),
         memory=np.zeros(depth),
-        row=np.full(states, limit),
+        row=np.zeros(states),
         origin=np.zeros(states, np.int32),
         kind=np.zeros(states, np.int32),
-        touched=np.zeros(states + 1, np.int32),
+        open=np.zeros(states, np.int32),
         load=np.zeros(columns // tables.loads),
         extra=np.zeros(channels * tables.loads),
     )
 
 
 @njit(cache=True, nogil=True)
-def offer(rules, walk, target, state, value, origin, kind):  # type: ignore[no-untyped-def]
-    """Take a better value for a state of the target, if what is left can still be placed."""
-    if value >= walk.row[state]:
-        return
-    if walk.row[state] == rules.limit:
-        last = len(walk.touched) - 1
-        walk.touched[walk.touched[last]] = state
-        walk.touched[last] += 1
-        for j in range(rules.room.shape[0]):
-            if rules.left[target, j] > rules.room[j, state]:
-                walk.row[state] = -1.0
-                return
-    walk.row[state] = value
-    walk.origin[state] = origin
-    walk.kind[state] = kind
+def offer(walk, state, value, origin, kind):  # type: ignore[no-untyped-def]
+    """Take a better value for a state of the target."""
+    if value < walk.row[state]:
+        walk.row[state] = value
+        walk.origin[state] = origin
+        walk.kind[state] = kind

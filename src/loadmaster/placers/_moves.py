@@ -1,6 +1,7 @@
 """Random feasible moves: one atom, a connected cluster, or a swap.
 
-Everything that searches locally draws its moves here, so that local search and annealing differ only in what they accept.
+Everything that searches locally draws its moves here, so that local search and annealing differ only in what
+they accept.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ LONGEST = 16
 
 
 class Moves(NamedTuple):
-    """The atoms of a problem as :func:`propose` needs them; passed to kernels one by one (see ``_nets.py`` for why)."""
+    """The atoms of a problem as :func:`propose` needs them; passed to kernels one by one (see ``_nets.py``
+    for why)."""
 
     movable: IntArray
     """Atoms with a choice of devices."""
@@ -91,8 +93,9 @@ def propose(  # type: ignore[no-untyped-def]
 ):
     """Draw one move of the atoms that are now on ``at`` with ``used`` bytes per device.
 
-    Fills ``atom`` and ``target`` (each of length LONGEST) and returns how many atoms move; 0 if the draw was not feasible. The
-    target is mostly the device of a neighbour: transfers are what a random target gets wrong.
+    Fills ``atom`` and ``target`` (each of length LONGEST) and returns how many atoms move; 0 if the draw was
+    not feasible. The target is mostly the device of a neighbour: transfers are what a random target gets
+    wrong.
     """
     devices = allowed.shape[1]
     if len(movable) == 0 or devices < 2:

@@ -90,7 +90,7 @@ class Search:
         self.simulated = isinstance(self.evaluator, SimulatedEvaluator)
         self._confirmer = SimulatedEvaluator(problem)
 
-    # -- budget -----------------------------------------------------------------------------------------------------
+    # -- budget ----------------------------------------------------------------------------------------------
 
     @property
     def seconds(self) -> float:
@@ -123,7 +123,8 @@ class Search:
         self._counted += evaluations
 
     def check(self) -> None:
-        """Report progress; raise :class:`OutOfBudget` if time or evaluations are used up, or nothing is left to find."""
+        """Report progress; raise :class:`OutOfBudget` if time or evaluations are used up, or nothing is
+        left to find."""
         self.tell()
         if self.best is not None and (self.evaluations_left <= 0 or self.seconds_left <= 0):
             self.stopped = "budget"
@@ -139,7 +140,7 @@ class Search:
                 Progress(self.method, self.seconds, self.evaluations, self.cost, self.bound.value)
             )
 
-    # -- incumbents -------------------------------------------------------------------------------------------------
+    # -- incumbents ------------------------------------------------------------------------------------------
 
     def try_placement(self, placement: Placement) -> float:
         """Evaluate a placement, keep it if it is the best; its cost, infinite where infeasible."""
@@ -148,13 +149,15 @@ class Search:
         return value
 
     def try_device(self, device: IntArray) -> float:
-        """Evaluate the placement with these devices, keep it if it is the best; its cost, infinite where infeasible."""
+        """Evaluate the placement with these devices, keep it if it is the best; its cost, infinite where
+        infeasible."""
         return self.try_placement(Placement(device))
 
     def confirm(self, placement: Placement, cost: float) -> None:
         """Keep a placement whose cost a walk has learnt (and counted) already.
 
-        Deltas are exact up to rounding, so a simulated cost is computed afresh; a measured one is taken as it is.
+        Deltas are exact up to rounding, so a simulated cost is computed afresh; a measured one is taken as it
+        is.
         """
         if self.simulated:
             cost = self._confirmer.evaluate(placement).value
@@ -182,7 +185,8 @@ class Search:
         return False
 
     def solution(self, seed: int, parameters: Mapping[str, Any], *, found_by: str = "") -> Solution:
-        """The best placement as a :class:`Solution`, with the better of the general bound and what was proved."""
+        """The best placement as a :class:`Solution`, with the better of the general bound and what was
+        proved."""
         assert self.best is not None, "a placer must find a feasible placement or raise InfeasibleError"
         bound = self.bound if self.simulated else Bound(0.0, "none: the cost is measured")
         assert bound.value <= self.cost * (1 + 1e-9) + 1e-30, (

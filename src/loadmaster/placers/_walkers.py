@@ -68,9 +68,11 @@ def first_start(search: Search, start: Placement | None, seed: int) -> IntArray:
 
 
 def run_walkers(search: Search, walkers: list[Walker]) -> None:
-    """Let the walkers walk, each on a thread of its own, until the budget is used up or nothing is left to try.
+    """Let the walkers walk, each on a thread of its own, until the budget is used up or nothing is left to
+    try.
 
-    An evaluation budget is shared out in equal parts, and the slices depend on the problem alone, so that a run repeats.
+    An evaluation budget is shared out in equal parts, and the slices depend on the problem alone, so that a
+    run repeats.
     """
     simulated = search.simulated
     work = search.problem.n + search.problem.graph.edges + 1

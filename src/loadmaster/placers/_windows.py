@@ -26,54 +26,66 @@ SLACK = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """J tests, each a weight per atom and a room per state."""
+    """J tests, each a weight per atom and a room per state.
+
+    A room is in units of the limit of a load where ``load`` names one, and infinite where the test does not apply.
+    """
 
     weight: FloatArray
     """(J, N)."""
-    share: FloatArray
-    """(J, states) room, in units of the limit of a load where ``load`` names one; infinite where the test does not apply."""
+    left: FloatArray
+    used: FloatArray
+    """(J, states) room of the devices that are left, and of those in use."""
     load: IntArray
-    """(J,) load whose limit scales the room, or -1."""
+    """(J,) load whose limit scales the rooms, or -1."""
 
-    def rooms(self, limits: tuple[float, ...]) -> FloatArray:
-        """(J, states) what may be left in each state, given a limit for each load of a device."""
+    def rooms(self, share: FloatArray, limits: tuple[float, ...]) -> FloatArray:
+        """(J, states) room, given a limit for each load of a device."""
         scale = np.array([1.0 if load < 0 else limits[load] for load in self.load.tolist()])
         with np.errstate(invalid="ignore"):
-            room = np.where(self.share == 0.0, 0.0, self.share * scale[:, None])
+            room = np.where(share == 0.0, 0.0, share * scale[:, None])
         return room * (1 + SLACK) + SLACK * self.weight.sum(axis=1, keepdims=True)
 
 
 def windows_of(contracted: Contracted) -> Windows:
     """The tests for sets of kinds: all sets of up to three kinds, else all kinds, each kind alone, and all but one."""
     tables, kinds = contracted.tables, len(contracted.kinds)
-    left = contracted.count - contracted.used()
+    used = contracted.used()
+    counts = (contracted.count - used, used)
     sizes = range(1, kinds + 1) if kinds <= 3 else sorted({1, kinds - 1, kinds})
     weight: list[FloatArray] = []
-    share: list[FloatArray] = []
     load: list[int] = []
-
-    def test(weights: FloatArray, room: FloatArray, applies: npt.NDArray[np.bool_], scaled_by: int) -> None:
-        weight.append(weights)
-        share.append(np.where(applies, room, np.inf))
-        load.append(scaled_by)
-
+    rooms: tuple[list[FloatArray], list[FloatArray]] = ([], [])
     for chosen in (list(c) for size in sizes for c in combinations(range(kinds), size)):
         others = np.delete(np.arange(kinds), chosen)
-        applies = (left[:, others] == 0).all(axis=1)
+        applies = [(count[:, others] == 0).all(axis=1) for count in counts]
         time = tables.time.reshape(contracted.atoms, kinds, tables.loads)[:, chosen]
         stuck = np.isinf(time[:, :, 0]).all(axis=1)
         if stuck.any():
-            test(stuck.astype(float), np.zeros(len(left)), applies, -1)
+            weight.append(stuck.astype(float))
+            load.append(-1)
+            for room, where in zip(rooms, applies, strict=True):
+                room.append(np.where(where, 0.0, np.inf))
         for side in range(tables.loads):
             scale = _weights(time[~stuck][:, :, side], contracted.count[chosen])
             least = np.zeros(contracted.atoms)
             least[~stuck] = (time[~stuck][:, :, side] * scale).min(axis=1)
-            test(least, left[:, chosen] @ scale, applies, side)
+            weight.append(least)
+            load.append(side)
+            for room, where, count in zip(rooms, applies, counts, strict=True):
+                room.append(np.where(where, count[:, chosen] @ scale, np.inf))
     if tables.crowded and tables.memory.any():
-        with np.errstate(invalid="ignore"):
-            room = np.where(left > 0, left * tables.capacity, 0.0).sum(axis=1)
-        test(tables.memory, room, np.isfinite(room), -1)
-    return Windows(np.array(weight).reshape(-1, contracted.atoms), np.array(share), np.array(load, np.int32))
+        weight.append(tables.memory)
+        load.append(-1)
+        for room, count in zip(rooms, counts, strict=True):
+            with np.errstate(invalid="ignore"):
+                room.append(np.where(count > 0, count * tables.capacity, 0.0).sum(axis=1))
+    return Windows(
+        weight=np.array(weight).reshape(-1, contracted.atoms),
+        left=np.array(rooms[0]).reshape(len(load), -1),
+        used=np.array(rooms[1]).reshape(len(load), -1),
+        load=np.array(load, np.int32),
+    )
 
 
 def _weights(time: FloatArray, count: IntArray, rounds: int = 40) -> FloatArray:

@@ -22,8 +22,8 @@ __all__ = ["Annealing"]
 class Annealing:
     """Metropolis walks that cool down and are heated again, each cycle twice as long as the one before.
 
-    Two walks run side by side. The temperature is a multiple of what one atom weighs: its mean time and mean transfers. A cycle starts
-    from the best placement of the walk so far.
+    Two walks run side by side. The temperature is a multiple of what one atom weighs: its mean time and mean
+    transfers. A cycle starts from the best placement of the walk so far.
 
     References
     ----------

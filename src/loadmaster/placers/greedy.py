@@ -35,10 +35,11 @@ IntArray = npt.NDArray[np.int32]
 class Greedy:
     """The best of a few constructed placements.
 
-    Single devices; then, by execution model: ``serial``, each op in topological order where its time and the transfers of its inputs
-    cost least; ``concurrent``, each op by upward rank where it finishes earliest; ``pipeline``, a topological order cut into
-    stretches of equal load, for several loads, and (without contiguity) the heaviest op first to the device that stays least loaded;
-    ``offload``, accelerator after accelerator filled up in topological order, the rest on the CPUs.
+    Single devices; then, by execution model: ``serial``, each op in topological order where its time and the
+    transfers of its inputs cost least; ``concurrent``, each op by upward rank where it finishes earliest;
+    ``pipeline``, a topological order cut into stretches of equal load, for several loads, and (without
+    contiguity) the heaviest op first to the device that stays least loaded; ``offload``, accelerator after
+    accelerator filled up in topological order, the rest on the CPUs.
     """
 
     name: ClassVar[str] = "greedy"
@@ -140,7 +141,8 @@ def _heaviest_first(problem: Problem, atoms: Atoms) -> IntArray:
 
 
 def _equal_stretches(problem: Problem, atoms: Atoms, steps: int = 24) -> Iterator[IntArray]:
-    """A topological order cut so that no stretch exceeds a load, for growing loads; fast devices first, then last."""
+    """A topological order cut so that no stretch exceeds a load, for growing loads; fast devices first,
+    then last."""
     order = atom_order(atoms)
     time = np.where(atoms.allowed, atoms.time, np.inf)
     usable = np.flatnonzero(atoms.allowed.any(axis=0))
@@ -158,7 +160,8 @@ def _equal_stretches(problem: Problem, atoms: Atoms, steps: int = 24) -> Iterato
 
 @njit(cache=True, nogil=True)
 def _cut(order, sequence, limit, time, memory, capacity):  # type: ignore[no-untyped-def]
-    """Fill the devices of ``sequence`` one after another up to the load ``limit``; the last takes the rest if it can."""
+    """Fill the devices of ``sequence`` one after another up to the load ``limit``; the last takes the rest
+    if it can."""
     at = np.full(len(order), -1, np.int32)
     i, load, used = 0, 0.0, 0.0
     for a in order:
@@ -180,7 +183,8 @@ def _cut(order, sequence, limit, time, memory, capacity):  # type: ignore[no-unt
 
 
 def _fill_accelerators(problem: Problem, atoms: Atoms) -> Iterator[IntArray]:
-    """Tarnawski et al.'s greedy baseline: accelerator after accelerator up to its memory, the rest on the CPUs.
+    """Tarnawski et al.'s greedy baseline: accelerator after accelerator up to its memory, the rest on the
+    CPUs.
 
     Tried with 0, 1, 2, … accelerators.
     """

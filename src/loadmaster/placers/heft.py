@@ -26,16 +26,17 @@ FloatArray = npt.NDArray[np.float64]
 class Heft:
     """Ops by falling upward rank, each to the device where it finishes earliest, gaps in the schedule used.
 
-    A tensor that was brought to a device once is there for later readers, and a link carries one tensor at a time. The
-    sequence on each device is returned as ``order``; if the event schedule without it is faster, that one is. Colocated ops
-    follow the first of them; a device without room for an op (with its colocated ops) is not considered.
+    A tensor that was brought to a device once is there for later readers, and a link carries one tensor at a
+    time. The sequence on each device is returned as ``order``; if the event schedule without it is faster,
+    that one is. Colocated ops follow the first of them; a device without room for an op (with its colocated
+    ops) is not considered.
 
     Complexity: O(edges * devices) and the search for gaps, which is short in practice.
 
     References
     ----------
-    H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
-    computing", IEEE TPDS 13(3), 2002.
+    H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling for
+    heterogeneous computing", IEEE TPDS 13(3), 2002.
     """
 
     insertion: bool = True
@@ -72,7 +73,8 @@ class Heft:
 
 
 def heft_placements(problem: Problem, *, insertion: bool = True) -> Iterator[Placement]:
-    """The HEFT schedule with its order, and the same devices without; nothing for models without a schedule."""
+    """The HEFT schedule with its order, and the same devices without; nothing for models without a
+    schedule."""
     schedule = list_schedule(problem, insertion=insertion) if isinstance(problem.model, Concurrent) else None
     if schedule is not None:
         device, begin = schedule
@@ -116,8 +118,9 @@ def _heft(  # type: ignore[no-untyped-def]
 ):
     """Fill ``device`` and ``begin``; False if some op has no device with room left.
 
-    The gaps of device d are ``gap_start[d, i]``, ``gap_end[d, i]`` for i < ``gaps[d]``, sorted; the last is open. ``there[t, d]``
-    is when tensor t is on device d (infinite: not under way), ``free[a, b]`` when the link is idle again.
+    The gaps of device d are ``gap_start[d, i]``, ``gap_end[d, i]`` for i < ``gaps[d]``, sorted; the last is
+    open. ``there[t, d]`` is when tensor t is on device d (infinite: not under way), ``free[a, b]`` when the
+    link is idle again.
     """
     n, devices = time.shape
     room = 64

@@ -28,9 +28,10 @@ UNSEEN = 1e9
 class LocalSearch:
     """Descent by moving ops, clusters and swaps, with kicks out of local optima and fresh starts.
 
-    Two walks run side by side: one begins at the best constructed placement, the other at a random one. A walk descends until
-    nothing has improved for a while, is then kicked (a few moves accepted unseen) and descends again; a kick that led to nothing
-    better is taken back, and after ``kicks`` of them in a row the walk starts afresh from a random placement.
+    Two walks run side by side: one begins at the best constructed placement, the other at a random one. A
+    walk descends until nothing has improved for a while, is then kicked (a few moves accepted unseen) and
+    descends again; a kick that led to nothing better is taken back, and after ``kicks`` of them in a row the
+    walk starts afresh from a random placement.
 
     References
     ----------

@@ -23,8 +23,9 @@ IntArray = npt.NDArray[np.int32]
 class Random:
     """The best of many random placements.
 
-    Half of them are contiguous: a random topological order cut at random places, one stretch per device (all of them, where the
-    execution model asks for contiguity or counts calls). The other half choose a device for every colocation class independently.
+    Half of them are contiguous: a random topological order cut at random places, one stretch per device (all
+    of them, where the execution model asks for contiguity or counts calls). The other half choose a device
+    for every colocation class independently.
     """
 
     batch: int = 32

@@ -18,8 +18,8 @@ __all__ = ["Single"]
 class Single:
     """Everything on one device, the best one that is feasible.
 
-    Ops that the device must not or cannot take go to their fastest device, and what exceeds its memory goes where it costs
-    least; without such constraints it is one device and nothing else.
+    Ops that the device must not or cannot take go to their fastest device, and what exceeds its memory goes
+    where it costs least; without such constraints it is one device and nothing else.
     """
 
     name: ClassVar[str] = "single"

@@ -41,9 +41,9 @@ class StaticDelta(NamedTuple):
     """A placement and its static schedule, with room for a second one that is being tried.
 
     Ops are numbered by rank, tensors and (tensor, reader) pairs as in :class:`RankSpace`, whose arrays of the
-    same name come first. Arrays with a first axis of 2 hold the current schedule and the one that is being
-    tried; of the latter only what comes from ``trial[0]`` on is filled, everything before is as in the
-    current one.
+    same name come first. Arrays with a first axis of 2, which is flattened, hold the current schedule and then
+    the one that is being tried; of the latter only what comes from ``trial[0]`` on is filled, everything
+    before is as in the current one.
 
     order, rank : (n,) op of each rank, and rank of each op.
     input_ptr, input_edge : the (tensor, reader) pairs that rank r reads: ``input_edge[input_ptr[r] :
@@ -55,9 +55,9 @@ class StaticDelta(NamedTuple):
     arrival : (2, E) when each input is on its reader's device.
     end : (2, n) when each op ends.
     load : (2, D) seconds of work on each device.
-    checkpoint : (2, n // interval + 1, D + D * D + D + 1) the state before every ``interval``-th op: when
-        each device and then each link (d to e at d * D + e) is free, the work that each device has done, and
-        the makespan so far.
+    checkpoint : (2, n // interval + 1, width) the state before every ``interval``-th op: when each of the D
+        devices and of the D * D links (d to e at d * D + e) is free, the work that each device has done, and
+        the makespan so far, which are ``width`` numbers.
     interval : how many ops lie between two checkpoints.
     moment : work space for one checkpoint.
     moved : (n,) the ranks that the tried move moves; before : (n,) their devices.
@@ -114,8 +114,8 @@ def static_delta(problem: Problem) -> StaticDelta:
     return StaticDelta(
         order=space.order,
         time=space.time,
-        latency=space.latency,
-        rate=space.rate,
+        latency=space.latency.ravel(),
+        rate=space.rate.ravel(),
         tensor_ptr=space.tensor_ptr,
         reader_ptr=space.reader_ptr,
         reader=space.reader,
@@ -126,10 +126,10 @@ def static_delta(problem: Problem) -> StaticDelta:
         origin=origin,
         tail=tail,
         at=np.zeros(n, np.uint32),
-        arrival=np.zeros((2, edges)),
-        end=np.zeros((2, n)),
-        load=np.zeros((2, devices)),
-        checkpoint=np.zeros((2, n // interval + 1, width)),
+        arrival=np.zeros(2 * edges),
+        end=np.zeros(2 * n),
+        load=np.zeros(2 * devices),
+        checkpoint=np.zeros(2 * (n // interval + 1) * width),
         interval=U(interval),
         moment=np.empty(width),
         moved=np.empty(n, np.uint32),
@@ -144,8 +144,6 @@ def prepare(state, device):  # type: ignore[no-untyped-def]
     """Take ``device`` (n,), by op, as the current placement; its makespan (inf: an op is unsupported)."""
     for v in range(U(len(device))):
         state.at[U(state.rank[v])] = device[v]
-    state.checkpoint[0, 0] = 0.0
-    state.load[0] = 0.0
     state.makespan[1] = _run(state, ZERO, np.inf)
     state.trial[0], state.trial[2], state.trial[3] = ZERO, ZERO, ONE
     commit(state)
@@ -172,11 +170,13 @@ def try_move(state, ranks, target, cutoff):  # type: ignore[no-untyped-def]
     state.trial[1], state.trial[2], state.trial[3] = U(target), U(len(ranks)), ZERO
     if not supported:
         return np.inf
-    state.load[1] = state.load[0]
+    D = U(state.time.shape[1])
+    for d in range(D):
+        state.load[D + d] = state.load[d]
     for i in range(len(ranks)):
-        r = U(ranks[i])
-        state.load[1, U(state.at[r])] -= state.time[r, U(state.at[r])]
-        state.load[1, target] += state.time[r, target]
+        r, d = U(ranks[i]), U(state.before[i])
+        state.load[D + d] -= state.time[r, d]
+        state.load[D + U(target)] += state.time[r, target]
         state.at[r] = target
     makespan = _run(state, state.trial[0], cutoff)
     for i in range(len(ranks)):
@@ -194,12 +194,15 @@ def commit(state):  # type: ignore[no-untyped-def]
     first = state.trial[0]
     for i in range(state.trial[2]):
         state.at[U(state.moved[i])] = state.trial[1]
-    edge = U(state.reader_ptr[U(state.tensor_ptr[first])])
-    mark = first // state.interval + ONE
-    state.arrival[0, edge:] = state.arrival[1, edge:]
-    state.end[0, first:] = state.end[1, first:]
-    state.load[0] = state.load[1]
-    state.checkpoint[0, mark:] = state.checkpoint[1, mark:]
+    edges, n, half = U(len(state.reader)), U(len(state.at)), U(len(state.checkpoint)) >> ONE
+    for c in range(U(state.reader_ptr[U(state.tensor_ptr[first])]), edges):
+        state.arrival[c] = state.arrival[edges + c]
+    for r in range(first, n):
+        state.end[r] = state.end[n + r]
+    for i in range((first // state.interval + ONE) * U(len(state.moment)), half):
+        state.checkpoint[i] = state.checkpoint[half + i]
+    for d in range(U(state.time.shape[1])):
+        state.load[d] = state.load[U(state.time.shape[1]) + d]
     state.makespan[0] = state.makespan[1]
     state.trial[3] = ZERO
 
@@ -213,23 +216,25 @@ def _run(state, begin, cutoff):  # type: ignore[no-untyped-def]
     misses the cutoff by more than that can explain: 16 (n + 2) units of 2^-53.
     """
     time, size, at, tail = state.time, state.size, state.at, state.tail
-    latency, rate = state.latency.ravel(), state.rate.ravel()
+    latency, rate, load, checkpoint = state.latency, state.rate, state.load, state.checkpoint
     tensor_ptr, reader_ptr, reader = state.tensor_ptr, state.reader_ptr, state.reader
     input_ptr, input_edge = state.input_ptr, state.input_edge
-    arrival, ends, moment = state.arrival.ravel(), state.end[1], state.moment
+    arrival, ends, moment = state.arrival, state.end, state.moment
     n, D, edges = U(time.shape[0]), U(time.shape[1]), U(len(reader))
-    load, done, last = state.load[1], D + D * D, D + D * D + D
+    done, last, width, half = D + D * D, D + D * D + D, U(len(moment)), U(len(checkpoint)) >> ONE
     limit = cutoff * (1.0 + (n + U(2)) * 2.0**-49)
     new = U(reader_ptr[U(tensor_ptr[begin])])  # from this pair on, arrivals are those that are being tried
     mark, next_mark = begin // state.interval, begin + state.interval
-    moment[:] = state.checkpoint[0, mark]
+    for i in range(width):
+        moment[i] = checkpoint[mark * width + i]
     makespan = moment[last]
     for r in range(begin, n):
         if r == next_mark:
             mark += ONE
             next_mark += state.interval
             moment[last] = makespan
-            state.checkpoint[1, mark] = moment
+            for i in range(width):
+                checkpoint[half + mark * width + i] = moment[i]
         d = U(at[r])
         start = moment[d]
         for i in range(U(input_ptr[r]), U(input_ptr[r + ONE])):
@@ -237,10 +242,10 @@ def _run(state, begin, cutoff):  # type: ignore[no-untyped-def]
             start = max(start, arrival[c + (edges if c >= new else ZERO)])
         end = start + time[r, d]
         moment[done + d] += time[r, d]
-        if end + max(tail[r], load[d] - moment[done + d]) > limit:
+        if end + max(tail[r], load[D + d] - moment[done + d]) > limit:
             return np.inf
         moment[d] = end
-        ends[r] = end
+        ends[n + r] = end
         makespan = max(makespan, end)
         link = D + d * D
         for t in range(U(tensor_ptr[r]), U(tensor_ptr[r + ONE])):
@@ -249,7 +254,8 @@ def _run(state, begin, cutoff):  # type: ignore[no-untyped-def]
                 arrival[edges + c] = max(end, moment[D + p]) + (latency[p] + size[t] * rate[p])
             for c in range(U(reader_ptr[t]), U(reader_ptr[t + ONE])):
                 moment[link + U(at[U(reader[c])])] = arrival[edges + c]
-    load[:] = moment[done:last]
+    for d in range(D):
+        load[D + d] = moment[done + d]
     return makespan
 
 

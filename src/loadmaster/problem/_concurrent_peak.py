@@ -108,7 +108,7 @@ def _account(space, at, trace, moment, change, returned):  # type: ignore[no-unt
     latest : (D,) the place of the last reader on each device, with the number of the tensor, plus one, in the
         upper half: tensors come in ascending order, so the largest is what is wanted, and never an old one.
 
-    ``moment``, ``change`` and ``returned`` have one more entry, for tensors without such a reader or transfer.
+    ``moment``, ``change`` and ``returned`` have an entry more, for tensors without such a reader or transfer.
     """
     starts, ends, sequence = trace.start, trace.end, trace.sequence
     firsts, log, span, written = trace.first, trace.log, trace.span, space.written

@@ -134,7 +134,7 @@ def rank_space(problem: Problem) -> RankSpace:
 
 @njit(cache=True, nogil=True)
 def number_by_device(at, ptr, slot):  # type: ignore[no-untyped-def]
-    """Give each device d the places ``ptr[d] .. ptr[d + 1]``, one per op; ``slot[d]`` is the first of them."""
+    """Give each device d the places ``ptr[d] .. ptr[d + 1]``, one per op; ``slot[d]`` is the first."""
     ptr[:] = 0
     for r in range(U(len(at))):
         ptr[U(at[r]) + ONE] += np.uint32(1)

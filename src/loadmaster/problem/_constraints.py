@@ -24,7 +24,8 @@ IntArray = npt.NDArray[np.int32]
 
 
 def placement_violations(problem: Problem, device: IntArray) -> Iterator[Violation]:
-    """Unsupported and forbidden ops, surplus devices, pins, colocation: all but what the execution model brings."""
+    """Unsupported and forbidden ops, surplus devices, pins, colocation: all but what the execution model
+    brings."""
     op, name = problem.graph.names, problem.cluster.names
     rows = np.arange(problem.n)
     for v in np.flatnonzero(np.isinf(problem.time[rows, device])).tolist():
@@ -54,7 +55,8 @@ def placement_violations(problem: Problem, device: IntArray) -> Iterator[Violati
 def capacity_violations(problem: Problem, memory: npt.NDArray[np.float64]) -> Iterator[Violation]:
     """Devices that hold more than they can; ``memory`` (D,) is the sum or the peak, as the model says."""
     for d in np.flatnonzero(memory > problem.capacity).tolist():
-        text = f"device {problem.cluster.names[d]!r} holds {memory[d]:.6g} bytes, but its capacity is {problem.capacity[d]:.6g}"
+        name, most = problem.cluster.names[d], problem.capacity[d]
+        text = f"device {name!r} holds {memory[d]:.6g} bytes, but its capacity is {most:.6g}"
         yield Violation("capacity", text, device=d)
 
 
@@ -68,9 +70,9 @@ def forward_arcs(problem: Problem) -> tuple[IntArray, IntArray]:
 def chain_arcs(problem: Problem) -> tuple[IntArray, IntArray]:
     """The arcs between colocation classes that ``contiguity="chain"`` looks at, sorted and distinct.
 
-    These are the arcs between forward ops, and for classes that have backward ops only ("orphans") the arcs between
-    backward ops mirrored: an arc u -> v that touches an orphan class becomes class(v) -> class(u). This is the graph
-    whose ideals the dynamic program of Tarnawski et al. walks through.
+    These are the arcs between forward ops, and for classes that have backward ops only ("orphans") the arcs
+    between backward ops mirrored: an arc u -> v that touches an orphan class becomes class(v) -> class(u).
+    This is the graph whose ideals the dynamic program of Tarnawski et al. walks through.
     """
     graph, of = problem.graph, problem.class_of
     tail, head = forward_arcs(problem)
@@ -95,7 +97,8 @@ def contiguity_violations(problem: Problem, device: IntArray) -> Iterator[Violat
     names = problem.cluster.names
     if model.contiguity == "device":
         for d, v in _not_convex(problem, device):
-            text = f"the forward ops on device {names[d]!r} are not convex: a path leaves them and comes back to {problem.graph.names[v]!r}"
+            back = problem.graph.names[v]
+            text = f"the forward ops on device {names[d]!r} are not convex: a path leaves and comes back to {back!r}"
             yield Violation("contiguity", text, (v,), d)
         return
     tail, head = chain_arcs(problem)

@@ -19,8 +19,8 @@ class Violation:
     """One broken constraint, in words and in indices."""
 
     kind: str
-    """``unsupported``, ``pin``, ``forbidden``, ``surplus``, ``colocation``, ``capacity``, ``contiguity``, ``calls`` or
-    ``deadlock``."""
+    """``unsupported``, ``pin``, ``forbidden``, ``surplus``, ``colocation``, ``capacity``, ``contiguity``,
+    ``calls`` or ``deadlock``."""
     text: str
     ops: tuple[int, ...] = ()
     device: int | None = None
@@ -54,10 +54,11 @@ class Call:
 class Evaluation:
     """A placement looked at in detail.
 
-    ``cost`` is infinite where it is not defined (an unsupported op, a deadlock). ``busy`` is compute and ``comm``
-    communication time per device; ``load`` is what the pipeline model compares (elsewhere busy + comm). ``memory`` is
-    the additive sum per device, ``peak`` the largest amount alive at once (``concurrent`` only). ``start`` and ``end``
-    per op are None for ``pipeline``, which has no schedule, and where there is no cost.
+    ``cost`` is infinite where it is not defined (an unsupported op, a deadlock). ``busy`` is compute and
+    ``comm`` communication time per device; ``load`` is what the pipeline model compares (elsewhere busy +
+    comm). ``memory`` is the additive sum per device, ``peak`` the largest amount alive at once
+    (``concurrent`` only). ``start`` and ``end`` per op are None for ``pipeline``, which has no schedule, and
+    where there is no cost.
     """
 
     cost: float

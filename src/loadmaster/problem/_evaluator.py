@@ -84,7 +84,8 @@ class SimulatedEvaluator:
         return cost, ok & np.isfinite(cost) & self._constraints_hold(device)
 
     def _constraints_hold(self, device: IntArray) -> BoolArray:
-        """Everything but what the simulator itself checks: support, pins, forbids, colocation, additive memory."""
+        """Everything but what the simulator itself checks: support, pins, forbids, colocation, additive
+        memory."""
         problem = self.problem
         hold: BoolArray = np.asarray(problem.allowed[np.arange(problem.n), device].all(axis=1))
         if problem.classes < problem.n:

@@ -37,7 +37,8 @@ class ExecutionModel:
 
 @dataclass(frozen=True)
 class Serial(ExecutionModel):
-    """Ops run one after another, whatever their device: the sum of op times and transfers (OpenVINO's HETERO)."""
+    """Ops run one after another, whatever their device: the sum of op times and transfers (OpenVINO's
+    HETERO)."""
 
     name: ClassVar[str] = "serial"
 
@@ -48,18 +49,21 @@ class Concurrent(ExecutionModel):
 
     name: ClassVar[str] = "concurrent"
     schedule: Literal["event", "static"] = "event"
-    """``event``: a free device takes its best ready op; ``static``: it waits for the next op of the fixed order."""
+    """``event``: a free device takes its best ready op; ``static``: it waits for the next op of the fixed
+    order."""
     memory: Literal["sum", "peak"] = "sum"
     """What must fit into a device: everything placed on it, or what is alive at the worst moment."""
 
 
 @dataclass(frozen=True)
 class Pipeline(ExecutionModel):
-    """A stream of samples: the largest load of any device, i.e. the time per sample of the saturated pipeline."""
+    """A stream of samples: the largest load of any device, i.e. the time per sample of the saturated
+    pipeline."""
 
     name: ClassVar[str] = "pipeline"
     contiguity: Literal["none", "device", "chain"] = "none"
-    """``device``: the forward ops of each device are convex; ``chain``: the devices' quotient graph is acyclic."""
+    """``device``: the forward ops of each device are convex; ``chain``: the devices' quotient graph is
+    acyclic."""
     comm: Literal["sum", "overlap"] = "sum"
     """Communication adds to compute, or overlaps with it (the larger of the two)."""
     objective: Literal["sum", "fw+bw"] = "sum"

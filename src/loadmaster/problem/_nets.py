@@ -1,17 +1,19 @@
 """Incremental costs of ``serial`` and ``pipeline``: exact changes for moving an op, in O(degree + devices).
 
-Both models charge a tensor by *which* devices read it, not by how many ops there do. So the ledger keeps, for every tensor
-and device, how many readers of the tensor are on the device; moving an op changes a few counters, and a charge appears or
-disappears when a counter leaves or reaches zero (a hyper-graph partitioner would say: pins of a net).
+Both models charge a tensor by *which* devices read it, not by how many ops there do. So the ledger keeps, for
+every tensor and device, how many readers of the tensor are on the device; moving an op changes a few
+counters, and a charge appears or disappears when a counter leaves or reaches zero (a hyper-graph partitioner
+would say: pins of a net).
 
 Data structures
 ---------------
-:class:`Nets` is the problem as the kernels need it, read-only. :class:`Ledger` belongs to one placement: the devices, the
-counters, and the sums that they stand for. Both are tuples of arrays that are passed to the kernels one by one (``*nets, *ledger``): inside
-compiled code, reaching into a tuple of arrays costs reference counting at every access, which made moves ten times slower.
+:class:`Nets` is the problem as the kernels need it, read-only. :class:`Ledger` belongs to one placement: the
+devices, the counters, and the sums that they stand for. Both are tuples of arrays that are passed to the
+kernels one by one (``*nets, *ledger``): inside compiled code, reaching into a tuple of arrays costs reference
+counting at every access, which made moves ten times slower.
 
-The sums are updated by adding and subtracting, so they drift by rounding; a search restores them from a saved copy when it takes a
-move back, and reports only costs that the evaluator computed afresh.
+The sums are updated by adding and subtracting, so they drift by rounding; a search restores them from a saved
+copy when it takes a move back, and reports only costs that the evaluator computed afresh.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 
 SERIAL, OVERLAP, APART = 1, 2, 4
-"""Bits of ``Nets.kind``: the serial model; communication overlaps with compute; forward and backward maxima are added."""
+"""Bits of ``Nets.kind``: the serial model; communication overlaps with compute; forward and backward
+maxima are added."""
 
 
 class Nets(NamedTuple):
@@ -40,8 +43,8 @@ class Nets(NamedTuple):
     kind: int
     """A sum of SERIAL, OVERLAP, APART."""
     ops: IntArray
-    """(n, 4) where in ``touch`` the tensors begin and end that the op reads; its side (1 = backward); where those end that it writes
-    (they begin where the others end)."""
+    """(n, 4) where in ``touch`` the tensors begin and end that the op reads; its side (1 = backward); where
+    those end that it writes (they begin where the others end)."""
     touch: IntArray
     """The tensors that ops read and write, op after op."""
     tensors: IntArray
@@ -68,7 +71,8 @@ class Ledger(NamedTuple):
     compute: FloatArray
     """(2, D) seconds, forward and backward."""
     comm: FloatArray
-    """(2, D) seconds of sending and receiving, on the side of the tensor's producer; for ``serial`` (0, 0) holds all link time."""
+    """(2, D) seconds of sending and receiving, on the side of the tensor's producer; for ``serial`` (0, 0)
+    holds all link time."""
 
 
 def nets_of(problem: Problem) -> Nets:
@@ -175,7 +179,8 @@ def load_cost(kind, compute, comm):  # type: ignore[no-untyped-def]
 def move_op(  # type: ignore[no-untyped-def]
     kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm, v, b
 ):
-    """Move op v to device b and bring all sums up to date. O(degree), times devices for the outputs under ``serial``."""
+    """Move op v to device b and bring all sums up to date. O(degree), times devices for the outputs under
+    ``serial``."""
     a = device[v]
     if a == b:
         return
@@ -186,7 +191,8 @@ def move_op(  # type: ignore[no-untyped-def]
     if kind & SERIAL:
         comm[0, 0] += _move_links(ops, touch, tensors, size, latency, rate, device, count, v, a, b)
         return
-    # Whether a charge comes or goes is a coin toss that no branch predictor wins: conditions are multiplied, not branched on.
+    # Whether a charge comes or goes is a coin toss that no branch predictor wins: conditions are multiplied,
+    # not branched on.
     recv_latency_a, recv_rate_a = wire[2, a], wire[3, a]
     recv_latency_b, recv_rate_b = wire[2, b], wire[3, b]
     for i in range(ops[v, 0], ops[v, 1]):

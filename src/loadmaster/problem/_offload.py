@@ -24,11 +24,13 @@ BoolArray = npt.NDArray[np.bool_]
 class OffloadSimulator:
     """Finish of the last call or CPU op, where accelerators are called with whole convex subgraphs.
 
-    Complexity: O(ops * devices + edges * devices) per placement, for cutting the calls; O(ops + edges) after that.
+    Complexity: O(ops * devices + edges * devices) per placement, for cutting the calls; O(ops + edges) after
+    that.
 
     References
     ----------
-    J. Tarnawski et al., "Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020 (latency).
+    J. Tarnawski et al., "Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020
+    (latency).
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -57,7 +59,8 @@ class OffloadSimulator:
         )
 
     def costs(self, device: IntArray) -> tuple[FloatArray, BoolArray]:
-        """(k,) costs of the (k, n) placements, and whether no accelerator needs more than ``max_calls`` calls."""
+        """(k,) costs of the (k, n) placements, and whether no accelerator needs more than ``max_calls``
+        calls."""
         cost, calls = np.empty(len(device)), np.empty(len(device), np.int32)
         n = self.problem.n
         work = np.zeros(n, np.int32), np.empty(n), np.empty(n), np.zeros(self.problem.devices)
@@ -146,8 +149,8 @@ def _is_convex(order, ptr, successor, ops):  # type: ignore[no-untyped-def]
 def _cut_calls(scan, pred_ptr, pred, pool, device, last, made, call):  # type: ignore[no-untyped-def]
     """Number the calls of every accelerator; ``made[d]`` is how many device d needs.
 
-    ``last[v, d]`` is the newest call of device d that has a path to v or holds v, plus one (0 = none). An op must open a new
-    call if a predecessor outside the current call is reached from it.
+    ``last[v, d]`` is the newest call of device d that has a path to v or holds v, plus one (0 = none). An op
+    must open a new call if a predecessor outside the current call is reached from it.
     """
     devices = len(pool)
     made[:] = 0
@@ -180,8 +183,8 @@ def _offload(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Costs of a batch; ``call``, ``start``, ``end`` and ``comm`` are left as the last placement has them.
 
-    A unit is a call or one CPU op. ``unit[v]`` numbers them: the calls of a device are consecutive. Units are finished one by
-    one as what they wait for is finished; what can never be finished waits for itself.
+    A unit is a call or one CPU op. ``unit[v]`` numbers them: the calls of a device are consecutive. Units are
+    finished one by one as what they wait for is finished; what can never be finished waits for itself.
     """
     n, devices = time.shape
     unit = np.empty(n, np.int32)

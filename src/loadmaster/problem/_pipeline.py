@@ -19,14 +19,15 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 Contiguity = tuple[int, IntArray, IntArray]
-"""(0 = none, 1 = device, 2 = chain; tails; heads): arcs between ops for ``device`` and between classes' first members
-for ``chain``, sorted by the topological position of their tail."""
+"""(0 = none, 1 = device, 2 = chain; tails; heads): arcs between ops for ``device`` and between classes' first
+members for ``chain``, sorted by the topological position of their tail."""
 
 
 class PipelineSimulator:
     """Largest load of any device.
 
-    Complexity: O(ops + edges + devices) per placement, and O(degree + devices) per move with a ledger (``_nets.py``).
+    Complexity: O(ops + edges + devices) per placement, and O(degree + devices) per move with a ledger
+    (``_nets.py``).
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -120,8 +121,9 @@ def is_contiguous(kind, tail, head, device, devices):  # type: ignore[no-untyped
 def _convex(tail, head, device, devices):  # type: ignore[no-untyped-def]
     """No path leaves a device and comes back to it.
 
-    ``seen[v]``: devices on any path up to v; ``left[v]``: those that such a path has also left. Both are bitsets of
-    ``words`` 64-bit words. The arcs come by topological position of their tail, so a tail's sets are complete.
+    ``seen[v]``: devices on any path up to v; ``left[v]``: those that such a path has also left. Both are
+    bitsets of ``words`` 64-bit words. The arcs come by topological position of their tail, so a tail's sets
+    are complete.
     """
     words = (devices + 63) // 64
     seen = np.zeros((len(device), words), np.uint64)

@@ -28,17 +28,19 @@ BoolArray = npt.NDArray[np.bool_]
 class Problem:
     """What has to be placed where, at which costs, under which constraints.
 
-    Solvers see only the arrays; learned placers may also read ``graph`` and ``cluster``, for features. With n ops,
-    m tensors and D devices:
+    Solvers see only the arrays; learned placers may also read ``graph`` and ``cluster``, for features. With n
+    ops, m tensors and D devices:
 
     Attributes
     ----------
     time : (n, D) seconds; infinite where a device does not support an op.
     size : (m,) what transfer rates multiply (bytes, or seconds where a workload gives times).
-    latency, rate : (D, D); bringing tensor t from d to e takes ``latency[d, e] + size[t] * rate[d, e]`` seconds.
+    latency, rate : (D, D); bringing tensor t from d to e takes ``latency[d, e] + size[t] * rate[d, e]``
+        seconds.
     send_latency, send_rate, recv_latency, recv_rate : (D,) likewise, from a device to host memory and back.
     memory : (n,) bytes that count against ``capacity`` (D,), added up per device.
-    resident : (n,) bytes that stay on the device all the time, where lifetimes are looked at (``memory="peak"``).
+    resident : (n,) bytes that stay on the device all the time, where lifetimes are looked at
+        (``memory="peak"``).
     class_of : (n,) colocation class of each op; ops of one class go to one device.
     pin : (n,) the only device an op may go to, or -1.
     forbidden : (n, D) True where an op must not go although the device supports it.
@@ -169,9 +171,9 @@ class Problem:
     ) -> Problem:
         """A problem from arrays, with what is left out taken from the graph and the cluster.
 
-        Transfers come from the cluster's links: ``send`` and ``recv`` are the links to and from the host. ``memory``
-        is by default the parameter bytes plus the bytes written, ``resident`` the parameter bytes alone (or
-        ``memory``, where that is given and ``resident`` is not).
+        Transfers come from the cluster's links: ``send`` and ``recv`` are the links to and from the host.
+        ``memory`` is by default the parameter bytes plus the bytes written, ``resident`` the parameter bytes
+        alone (or ``memory``, where that is given and ``resident`` is not).
         """
         links, rates = cluster.link_arrays()
         host = cluster.host
@@ -208,7 +210,7 @@ class Problem:
             origin=origin,
         )
 
-    # -- value behaviour ------------------------------------------------------------------------------------------
+    # -- value behaviour -------------------------------------------------------------------------------------
 
     @property
     def n(self) -> int:
@@ -282,11 +284,12 @@ class Problem:
             )
         return self.graph.select(pattern), self.cluster.index[device]
 
-    # -- constraints, in the form that search needs ---------------------------------------------------------------
+    # -- constraints, in the form that search needs ----------------------------------------------------------
 
     @cached_property
     def allowed(self) -> BoolArray:
-        """(n, D) True where an op may go by itself: supported, not forbidden, pin respected, device really there."""
+        """(n, D) True where an op may go by itself: supported, not forbidden, pin respected, device really
+        there."""
         ok = np.isfinite(self.time) & ~self.forbidden
         pinned = np.flatnonzero(self.pin >= 0)
         only = np.zeros((len(pinned), self.devices), np.bool_)
@@ -314,7 +317,8 @@ class Problem:
 
     @cached_property
     def class_time(self) -> FloatArray:
-        """(classes, D) seconds, added up; infinite where a member is unsupported (pins and forbids not counted)."""
+        """(classes, D) seconds, added up; infinite where a member is unsupported (pins and forbids not
+        counted)."""
         total = np.zeros((self.classes, self.devices))
         np.add.at(total, self.class_of, self.time)
         return total
@@ -333,7 +337,7 @@ class Problem:
         """(D,) True for CPUs, which the ``offload`` model takes as one unlimited pool."""
         return np.array([device.kind == "cpu" for device in self.cluster.devices], np.bool_)
 
-    # -- priorities -------------------------------------------------------------------------------------------------
+    # -- priorities ------------------------------------------------------------------------------------------
 
     @cached_property
     def mean_time(self) -> FloatArray:
@@ -353,12 +357,13 @@ class Problem:
 
     @cached_property
     def upward_rank(self) -> FloatArray:
-        """(n,) seconds from the start of an op to the end of the graph along the longest mean path (HEFT's rank).
+        """(n,) seconds from the start of an op to the end of the graph along the longest mean path (HEFT's
+        rank).
 
         References
         ----------
-        H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
-        computing", IEEE TPDS 2002, equation 5.
+        H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling for
+        heterogeneous computing", IEEE TPDS 2002, equation 5.
         """
         graph = self.graph
         time, link = self.mean_time.tolist(), self.mean_link.tolist()
@@ -380,7 +385,8 @@ class Problem:
 
 
 def classes_of(n: int, colocation: Iterable[Iterable[int]]) -> IntArray:
-    """Class of each op, numbered by first member, from lists of ops that go together (overlapping lists unite)."""
+    """Class of each op, numbered by first member, from lists of ops that go together (overlapping lists
+    unite)."""
     parent = list(range(n))
 
     def root(v: int) -> int:

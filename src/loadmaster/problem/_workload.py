@@ -19,9 +19,9 @@ __all__ = ["place_split", "workload_problem"]
 def workload_problem(workload: Workload, model: ExecutionModel) -> Problem:
     """The problem of a workload file: accelerators ``acc0``… and then CPUs ``cpu0``….
 
-    An out-cost c is what an accelerator pays to send or receive the tensor; between devices it is c to or from a CPU,
-    2c between two accelerators (through the host), and nothing between CPUs. Under ``offload`` the CPUs are one
-    unlimited pool, so there is one device ``cpu0`` whatever the file says.
+    An out-cost c is what an accelerator pays to send or receive the tensor; between devices it is c to or
+    from a CPU, 2c between two accelerators (through the host), and nothing between CPUs. Under ``offload``
+    the CPUs are one unlimited pool, so there is one device ``cpu0`` whatever the file says.
     """
     cpus = 1 if isinstance(model, Offload) else workload.cpus
     if workload.accelerators + cpus == 0:
@@ -58,8 +58,9 @@ def _problem(workload: Workload, model: ExecutionModel, k: int, cpus: int, prove
 def place_split(workload: Workload, problem: Problem, split: Split) -> tuple[Problem, Placement]:
     """A split of a workload's nodes as a placement.
 
-    Groups beyond the problem's devices become extra devices (``surplus``: using one is a violation), so the problem that
-    the placement refers to is returned with it. Nodes that the split leaves out go where their colocation class is.
+    Groups beyond the problem's devices become extra devices (``surplus``: using one is a violation), so the
+    problem that the placement refers to is returned with it. Nodes that the split leaves out go where their
+    colocation class is.
 
     Raises
     ------

@@ -152,10 +152,15 @@ def _concurrent(problem: Problem, placement: Placement) -> _Run:
     device = placement.device.tolist()
     if any(math.isinf(problem.time[v, device[v]]) for v in range(problem.n)):
         return run
+    ops = range(problem.n)
     priority = {v: r for r, v in enumerate(problem.priority_order.tolist())}
     strict = placement.order is not None or model.schedule == "static"
-    key = {v: (placement.order[v], graph.position[v]) if placement.order is not None else priority[v] for v in range(problem.n)}
-    queue = {d: sorted((v for v in range(problem.n) if device[v] == d), key=key.__getitem__) for d in range(problem.devices)}
+    key = {v: (0, priority[v]) for v in ops}
+    if placement.order is not None:
+        key = {v: (int(placement.order[v]), int(graph.position[v])) for v in ops}
+    queue = {
+        d: sorted((v for v in ops if device[v] == d), key=key.__getitem__) for d in range(problem.devices)
+    }
     in_ptr, in_tensor = graph.inputs
     missing = {v: set(in_tensor[in_ptr[v] : in_ptr[v + 1]].tolist()) for v in range(problem.n)}
     out_ptr, out_tensor = graph.outputs
@@ -191,7 +196,8 @@ def _concurrent(problem: Problem, placement: Placement) -> _Run:
                     for u in graph.consumers(transfer.tensor).tolist():
                         if device[u] == transfer.target:
                             missing[u].discard(transfer.tensor)
-        # Then every idle device starts its best ready op (the first of its queue if it must follow the order).
+        # Then every idle device starts its best ready op (the first of its queue if it must follow the
+        # order).
         for d in range(problem.devices):
             if d in running:
                 continue
@@ -223,10 +229,11 @@ def peak_memory(
 ) -> list[float]:
     """Largest number of bytes alive at once per device.
 
-    Resident bytes stay throughout. A tensor is alive on its producer's device from the start of the producer until its
-    last local reader and its last outgoing transfer end, and on another device from the start of the transfer until the
-    last reader there ends; a tensor that nobody reads is a result and stays. Intervals are closed on the left and open on
-    the right: what ends at an instant makes room for what starts then, and what lasts no time takes no room.
+    Resident bytes stay throughout. A tensor is alive on its producer's device from the start of the producer
+    until its last local reader and its last outgoing transfer end, and on another device from the start of
+    the transfer until the last reader there ends; a tensor that nobody reads is a result and stays. Intervals
+    are closed on the left and open on the right: what ends at an instant makes room for what starts then, and
+    what lasts no time takes no room.
     """
     graph = problem.graph
     makespan = max(end, default=0.0)
@@ -257,8 +264,8 @@ def peak_memory(
 def split_calls(problem: Problem, placement: Placement) -> list[tuple[int, list[int]]]:
     """The calls of each accelerator, by device, in the order in which the device makes them.
 
-    A device's ops are scanned by (level, topological position); a new call opens when adding the op would make the
-    current one non-convex.
+    A device's ops are scanned by (level, topological position); a new call opens when adding the op would
+    make the current one non-convex.
     """
     graph, device = problem.graph, placement.device.tolist()
     scan = sorted(range(problem.n), key=lambda v: (graph.levels[v], graph.position[v]))

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from loadmaster.errors import InfeasibleError
+from loadmaster.hardware import ORIGINS
 from loadmaster.plan import finite, placement_document
 from loadmaster.problem import Evaluation, Offload, Pipeline, Placement, Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator
 from loadmaster.problem._placement import OPTIMAL_GAP, relative_gap
 from loadmaster.problem.bounds import all_bounds, lower_bound
+from loadmaster.problem.coarsen import Coarsening
 
-__all__ = ["evaluation_document", "failure_document", "problem_document", "to_json"]
+__all__ = ["coarsening_document", "evaluation_document", "failure_document", "problem_document", "to_json"]
 
 
 def to_json(document: Any) -> str:
@@ -180,8 +182,33 @@ def problem_document(problem: Problem) -> dict[str, Any]:
         "model": problem.model.name,
         "settings": problem.model.settings,
         "costs_from": problem.provenance,
+        "origins": _origins(problem),
         "devices": _single_devices(problem),
         "bounds": {bound.name: finite(bound.value) for bound in all_bounds(problem)},
+    }
+
+
+def coarsening_document(coarsening: Coarsening) -> dict[str, Any]:
+    """What ``inspect --coarsen`` adds: how many groups there are, and what is left between them."""
+    graph = coarsening.coarse.graph
+    size = np.bincount(coarsening.group_of) if coarsening.fine.n else np.zeros(1, np.int64)
+    return {
+        "rules": list(coarsening.rules),
+        "groups": graph.n,
+        "tensors": graph.tensors,
+        "edges": graph.edges,
+        "largest": int(size.max()),
+    }
+
+
+def _origins(problem: Problem) -> dict[str, dict[str, int]] | None:
+    """Device -> how many of its op times were estimated, imported or measured; None where it is not known."""
+    if problem.origin is None:
+        return None
+    counts = [np.bincount(problem.origin[:, d], minlength=len(ORIGINS)) for d in range(problem.devices)]
+    return {
+        name: {origin: int(count[i]) for i, origin in enumerate(ORIGINS) if count[i]}
+        for name, count in zip(problem.cluster.names, counts, strict=True)
     }
 
 

@@ -171,14 +171,13 @@ def problem_tables(document: Mapping[str, Any]) -> RenderableType:
     ):
         if document[key]:
             facts[label] = f"{document[key]:,} ops"
-    devices = _table(
-        "device",
-        "kind",
-        "capacity",
-        "supports",
-        "all ops alone",
-        right=("capacity", "supports", "all ops alone"),
-    )
+    if "coarse" in document:
+        coarse = document["coarse"]
+        between = f"{coarse['tensors']:,} tensors between them"
+        facts["coarse"] = f"{coarse['groups']:,} groups of up to {coarse['largest']:,} ops, {between}"
+    origins = document["origins"] or {}
+    columns = ("device", "kind", "capacity", "supports", "all ops alone")
+    devices = _table(*columns, *(["op times"] if origins else []), right=columns[2:])
     for device in document["devices"]:
         alone = seconds_text(device["cost_alone"])
         devices.add_row(
@@ -187,11 +186,19 @@ def problem_tables(document: Mapping[str, Any]) -> RenderableType:
             bytes_text(device["capacity"]) if device["capacity"] is not None else "unlimited",
             f"{device['supported_ops']:,} ops",
             alone if device["feasible_alone"] else f"{alone} (infeasible)",
+            *([_counts(origins[device["name"]])] if origins else []),
         )
     bounds = _table("lower bound", "seconds", right=("seconds",))
     for name, value in sorted(document["bounds"].items(), key=lambda entry: -(entry[1] or 0.0)):
         bounds.add_row(Text(name), seconds_text(value))
     return Group(_facts(facts), devices, bounds) if document["bounds"] else Group(_facts(facts), devices)
+
+
+def _counts(origins: Mapping[str, int]) -> str:
+    """``estimated``, or how many of each where they differ."""
+    if len(origins) == 1:
+        return next(iter(origins))
+    return ", ".join(f"{count:,} {origin}" for origin, count in origins.items())
 
 
 def methods_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
