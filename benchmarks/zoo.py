@@ -1,9 +1,10 @@
 """The models of the zoo: what they count, and what placing them on their clusters gives.
 
-``python -m benchmarks.zoo --counts`` compares parameters and multiply-adds with what is published.
+``python -m benchmarks.zoo --sizes`` lists the models; ``python -m benchmarks.zoo --counts`` compares their
+parameters and multiply-adds with what is published.
 ``python -m benchmarks.zoo`` places every model on its cluster, with the same number of evaluations for every
-method, so that the table repeats exactly (``--quick``: a few small models). Both print Markdown, or JSON with
-``--json``.
+method, so that the table repeats exactly (``--quick``: a few small models). They print Markdown, or JSON
+with ``--json``.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import argparse
 import json
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from loadmaster import api, zoo
-from loadmaster.errors import InfeasibleError
+from loadmaster.errors import InfeasibleError, InputError
 from loadmaster.problem import Solution
 from loadmaster.problem.bounds import lower_bound
 from loadmaster.zoo._published import PUBLISHED, Published
 
-__all__ = ["CASES", "METHODS", "compare", "count"]
+__all__ = ["CASES", "METHODS", "compare", "count", "size"]
 
 METHODS = ("single", "expert", "heft", "local-search")
 
@@ -51,6 +53,10 @@ CASES = (
     ("switch-base-8?training=1", "p100-4"),
 )
 """Model and cluster: first those of HSDAG, then those of GDP and GO, then all else."""
+
+EVALUATIONS = 20_000
+OPS_SIMULATED = 50_000_000
+"""A method gets :data:`EVALUATIONS`, or fewer for large graphs, so that at most so many ops are simulated."""
 
 QUICK = (
     "resnet-50",
@@ -85,15 +91,34 @@ def _tokens(model: zoo.ZooModel) -> int:
     return rows * columns
 
 
-def compare(name: str, cluster: str, *, evaluations: int, seed: int = 0) -> dict[str, Any]:
+def size(name: str) -> dict[str, Any]:
+    """What a model has; its ops in inference and in training (None where it is for inference only)."""
+    model = zoo.model(name)
+    trained = bool(model.graph.backward.any())
+    ops = {trained: model.graph.n}
+    with suppress(InputError):
+        ops[not trained] = zoo.graph(f"{name}?training={int(not trained)}").n
+    return {
+        "model": name,
+        "parameters": model.parameters,
+        "macs": model.macs,
+        "default": "training" if trained else "inference",
+        "inference": ops[False],
+        "training": ops.get(True),
+    }
+
+
+def compare(name: str, cluster: str, *, most: int = EVALUATIONS, seed: int = 0) -> dict[str, Any]:
     """What each method finds for a model of the zoo, each within the same number of evaluations."""
     began = time.perf_counter()
     problem = api.problem(f"zoo:{name}", cluster, "concurrent")
     built = time.perf_counter() - began
+    evaluations = min(most, OPS_SIMULATED // problem.n)
     row: dict[str, Any] = {
         "model": name,
         "cluster": cluster,
         "ops": problem.n,
+        "evaluations": evaluations,
         "build_seconds": built,
         "memory": float(problem.memory.sum()),
         "bound": lower_bound(problem).value,
@@ -115,15 +140,28 @@ def _outcome(solution: Solution) -> dict[str, Any]:
 # -- printing ------------------------------------------------------------------------------------------------
 
 
+def _print_sizes(rows: list[dict[str, Any]]) -> None:
+    print("| model | by default | ops, inference | ops, training | parameters | multiply-adds |")
+    print("|---|---|--:|--:|--:|--:|")
+    for row in rows:
+        training = "" if row["training"] is None else f"{row['training']:,}"
+        print(
+            f"| `{row['model']}` | {row['default']} | {row['inference']:,} | {training} | {row['parameters']:,} "
+            f"| {row['macs'] / 1e9:.4g} G |"
+        )
+
+
 def _print_counts(rows: list[dict[str, Any]]) -> None:
-    print("| model | quantity | published | here | off by | source |")
-    print("|---|---|--:|--:|--:|---|")
+    print("| model | quantity | published | here | off by | allowed | source |")
+    print("|---|---|--:|--:|--:|--:|---|")
     for row in rows:
         exact = row["tolerance"] == 0
-        value = f"{row['value']:,.0f}" if exact else f"{row['value'] / 1e6:,.4g} million"
+        value = f"{row['value']:,.0f}" if exact else f"{row['value'] / 1e6:,.6g} million"
         ours = f"{row['ours']:,.0f}"
-        off = "0" if row["off"] == 0 else f"{100 * row['off']:.2f} %"
-        print(f"| `{row['name']}` | {row['quantity']} | {value} | {ours} | {off} | {row['source']} |")
+        off, allowed = (f"{100 * row[key]:.2g} %" if row[key] else "0" for key in ("off", "tolerance"))
+        print(
+            f"| `{row['name']}` | {row['quantity']} | {value} | {ours} | {off} | {allowed} | {row['source']} |"
+        )
 
 
 def _print_row(row: dict[str, Any]) -> None:
@@ -134,7 +172,7 @@ def _print_row(row: dict[str, Any]) -> None:
         text = "none" if cost is None else f"{1e3 * cost:.4g}"
         cells.append(f"**{text}**" if cost == best else text)
     print(
-        f"| `{row['model']}` | {row['cluster']} | {row['ops']:,} | {' | '.join(cells)} "
+        f"| `{row['model']}` | {row['cluster']} | {row['ops']:,} | {row['evaluations']:,} | {' | '.join(cells)} "
         f"| {1e3 * row['bound']:.4g} | {100 * row['gap']:.1f} % |",
         flush=True,
     )
@@ -143,12 +181,22 @@ def _print_row(row: dict[str, Any]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command; exit code 1 if a count does not hold."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__)
+    parser.add_argument("--sizes", action="store_true", help="list the models")
     parser.add_argument("--counts", action="store_true", help="compare with published counts")
     parser.add_argument("--quick", action="store_true", help="a few small models, 2,000 evaluations each")
-    parser.add_argument("--evaluations", type=int, default=20_000, help="for each method (20,000)")
+    parser.add_argument(
+        "--evaluations", type=int, default=EVALUATIONS, help="at most, for each method (20,000)"
+    )
     parser.add_argument("--only", default="", help="models whose name contains this")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
+    if options.sizes:
+        rows = [size(name) for name in zoo.names() if not name.startswith("layered")]
+        if options.json:
+            print(json.dumps(rows, indent=2))
+        else:
+            _print_sizes(rows)
+        return 0
     if options.counts:
         rows = [count(published) for published in PUBLISHED]
         if options.json:
@@ -157,13 +205,13 @@ def main(arguments: list[str] | None = None) -> int:
             _print_counts(rows)
         return 0 if all(row["holds"] for row in rows) else 1
     cases = [case for case in CASES if options.only in case[0] and (not options.quick or case[0] in QUICK)]
-    evaluations = min(options.evaluations, 2000) if options.quick else options.evaluations
+    most = min(options.evaluations, 2000) if options.quick else options.evaluations
     if not options.json:
-        print("| model | cluster | ops | single | expert | HEFT | local search | bound | gap |")
-        print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
+        print("| model | cluster | ops | budget | single | expert | HEFT | local search | bound | gap |")
+        print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     rows = []
     for name, cluster in cases:
-        rows.append(compare(name, cluster, evaluations=evaluations))
+        rows.append(compare(name, cluster, most=most))
         if not options.json:
             _print_row(rows[-1])
     if options.json:

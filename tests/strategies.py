@@ -6,9 +6,9 @@ All numbers are short binary fractions, so that sums are exact and things happen
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-import hypothesis.extra.numpy as hnp
 import numpy as np
 from hypothesis import strategies as st
 
@@ -22,8 +22,21 @@ MOMENTS = [0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0]
 SIZES = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0]
 
 
-def _array(shape: int | tuple[int, ...], values: list[float]) -> st.SearchStrategy[np.ndarray]:
-    return hnp.arrays(np.float64, shape, elements=st.sampled_from(values), fill=st.sampled_from(values))
+class _Dice:
+    """Arrays of arbitrary values from a seed.
+
+    Drawing every number from hypothesis would be slow, and its habit of trying many zeros makes graphs without
+    edges. What matters for a small counterexample, the numbers of ops and devices, is drawn from it.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self, shape: int | tuple[int, ...], values: Sequence[Any]) -> np.ndarray:
+        return np.array(values)[self.rng.integers(0, len(values), shape)]
+
+
+DICE = st.integers(0, 2**32 - 1).map(_Dice)
 
 
 def models() -> st.SearchStrategy[ExecutionModel]:
@@ -44,19 +57,19 @@ def models() -> st.SearchStrategy[ExecutionModel]:
 @st.composite
 def graphs(draw: Any, *, min_ops: int = 1, max_ops: int = 8, backward: bool = False) -> Graph:
     """A DAG whose indices are not a topological order; ops have up to three outputs, some read by nobody."""
-    n = draw(st.integers(min_ops, max_ops))
-    order = draw(st.permutations(range(n)))
+    n, dice = draw(st.integers(min_ops, max_ops)), draw(DICE)
+    order = dice.rng.permutation(n).tolist()
     first_backward = draw(st.integers(0, n)) if backward else n
     builder = GraphBuilder("random")
-    later = {v: order[i + 1 :] for i, v in enumerate(order)}
     for v in range(n):
-        builder.op(
-            f"op{v}", param_bytes=draw(st.sampled_from(SIZES)), backward=order.index(v) >= first_backward
-        )
-    for v in draw(st.permutations(range(n))):
-        for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2, 3]))):
-            readers = draw(st.lists(st.sampled_from(later[v]), max_size=4, unique=True)) if later[v] else []
-            builder.tensor(v, bytes=draw(st.sampled_from(SIZES)), consumers=readers)
+        its_bytes = float(dice(1, SIZES)[0])
+        builder.op(f"op{v}", param_bytes=its_bytes, backward=order.index(v) >= first_backward)
+    for v in dice.rng.permutation(n).tolist():
+        later = order[order.index(v) + 1 :]
+        for _ in range(int(dice(1, [1, 0, 1, 1, 2, 3])[0])):
+            reads = dice(len(later), [False] * max(2, len(later) // 3) + [True])
+            readers = [u for u, reads_it in zip(later, reads, strict=True) if reads_it]
+            builder.tensor(v, bytes=float(dice(1, SIZES)[0]), consumers=readers)
     return builder.build()
 
 
@@ -77,36 +90,38 @@ def problems(
     forbidden devices, and then no placement at all may be feasible.
     """
     graph = draw(graphs(min_ops=min_ops, max_ops=max_ops, backward=backward))
-    size = draw(devices if devices is not None else st.integers(1, 5))
-    n, some = graph.n, st.booleans() if constrained else st.just(False)
-    kinds = draw(st.lists(st.sampled_from(["cpu", "acc"]), min_size=size, max_size=size))
-    capacity = (
-        draw(_array(size, [*(2 * SIZES[2:]), 8.0, 16.0, math.inf])) if draw(some) else np.full(size, math.inf)
+    size = draw(devices if devices is not None else st.sampled_from([2, 3, 4, 5, 1]))
+    dice, n, op, device = draw(DICE), graph.n, st.integers(0, max(graph.n - 1, 0)), st.integers(0, size - 1)
+    limits = (
+        draw(st.sets(st.sampled_from(["capacity", "colocation", "pins", "forbids"])))
+        if constrained and n
+        else ()
     )
-    time = draw(_array((n, size), MOMENTS))
-    unsupported = draw(hnp.arrays(np.bool_, (n, size), elements=st.sampled_from([False, False, False, True])))
-    unsupported[np.arange(n), draw(hnp.arrays(np.int64, n, elements=st.integers(0, size - 1)))] = False
-    ops = st.integers(0, max(n - 1, 0))
+    unsupported = dice((n, size), [False] * 15 + [True])
+    unsupported[np.arange(n), dice(n, range(size))] = False
     return Problem.make(
         graph,
-        Cluster("random", tuple(Device(f"d{d}", kind) for d, kind in enumerate(kinds))),
+        Cluster(
+            "random",
+            tuple(Device(f"d{d}", kind) for d, kind in enumerate(dice(size, ["cpu", "acc"]).tolist())),
+        ),
         draw(models()) if model is None else model if isinstance(model, ExecutionModel) else draw(model),
-        time=np.where(unsupported, math.inf, time),
-        size=draw(_array(graph.tensors, SIZES)),
-        latency=draw(_array((size, size), MOMENTS)),
-        rate=draw(_array((size, size), MOMENTS)),
-        send_latency=draw(_array(size, MOMENTS)),
-        send_rate=draw(_array(size, MOMENTS)),
-        recv_latency=draw(_array(size, MOMENTS)),
-        recv_rate=draw(_array(size, MOMENTS)),
-        memory=draw(_array(n, SIZES)),
-        resident=draw(_array(n, SIZES)),
-        capacity=capacity,
-        colocation=draw(st.lists(st.lists(ops, max_size=3), max_size=2)) if n and draw(some) else (),
-        pins=draw(st.dictionaries(ops, st.integers(0, size - 1), max_size=2)) if n and draw(some) else {},
-        forbids=draw(st.lists(st.tuples(ops, st.integers(0, size - 1)), max_size=2))
-        if n and draw(some)
-        else (),
+        time=np.where(unsupported, math.inf, dice((n, size), MOMENTS)),
+        size=dice(graph.tensors, SIZES),
+        latency=dice((size, size), MOMENTS),
+        rate=dice((size, size), MOMENTS),
+        send_latency=dice(size, MOMENTS),
+        send_rate=dice(size, MOMENTS),
+        recv_latency=dice(size, MOMENTS),
+        recv_rate=dice(size, MOMENTS),
+        memory=dice(n, SIZES),
+        resident=dice(n, SIZES),
+        capacity=dice(
+            size, [math.inf, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0] if "capacity" in limits else [math.inf]
+        ),
+        colocation=draw(st.lists(st.lists(op, max_size=3), max_size=2)) if "colocation" in limits else (),
+        pins=draw(st.dictionaries(op, device, max_size=2)) if "pins" in limits else {},
+        forbids=draw(st.lists(st.tuples(op, device), max_size=2)) if "forbids" in limits else (),
     )
 
 
@@ -117,7 +132,8 @@ def placements(draw: Any, problem: Problem, *, orders: bool = False) -> Placemen
     With ``orders`` it brings an order: a topological one, or any, which may have ties and may deadlock.
     """
     n, size = problem.n, problem.devices
-    device = draw(hnp.arrays(np.int32, n, elements=st.integers(0, size - 1), fill=st.nothing()))
+    dice = draw(DICE)
+    device = dice(n, range(size))
     how = draw(st.sampled_from(["by op", "by class", "where allowed"]))
     if n and how != "by op":
         device = device[problem.members[1][problem.members[0][:-1]]][problem.class_of]
@@ -131,8 +147,6 @@ def placements(draw: Any, problem: Problem, *, orders: bool = False) -> Placemen
             )
     order = None
     if orders:
-        random = hnp.arrays(np.int32, n, elements=st.integers(0, 2 * n), fill=st.nothing())
-        order = draw(
-            st.one_of(st.just(problem.graph.position), st.just(np.argsort(problem.priority_order)), random)
-        )
+        random = dice(n, range(2 * n + 1))
+        order = draw(st.sampled_from([problem.graph.position, np.argsort(problem.priority_order), random]))
     return Placement(device.astype(np.int32), None if order is None else order.astype(np.int32))

@@ -63,7 +63,7 @@ def layered_problem(n: int, devices: int, model: Concurrent, seed: int = 0) -> P
 @both_schedules
 @given(data=st.data())
 def test_a_schedule_is_that_of_the_reference(model: Concurrent, data: st.DataObject) -> None:
-    problem = data.draw(problems(model))
+    problem = data.draw(problems(model, max_ops=14))
     placement = data.draw(placements(problem))
     assert_same(ConcurrentSimulator(problem).evaluate(placement), reference.evaluate(problem, placement))
 
@@ -83,7 +83,7 @@ def test_a_schedule_on_very_many_devices_is_that_of_the_reference(
 def test_a_given_order_is_followed_or_deadlocks_as_in_the_reference(
     model: Concurrent, data: st.DataObject
 ) -> None:
-    problem = data.draw(problems(model))
+    problem = data.draw(problems(model, max_ops=14))
     placement = data.draw(placements(problem, orders=True))
     simulator, expected = ConcurrentSimulator(problem), reference.evaluate(problem, placement)
     assert_same(simulator.evaluate(placement), expected)
@@ -93,7 +93,7 @@ def test_a_given_order_is_followed_or_deadlocks_as_in_the_reference(
 @every_setting
 @given(data=st.data())
 def test_a_batch_has_the_costs_of_its_placements(model: Concurrent, data: st.DataObject) -> None:
-    problem = data.draw(problems(model))
+    problem = data.draw(problems(model, max_ops=14))
     batch = data.draw(st.lists(placements(problem), min_size=1, max_size=5))
     simulator = ConcurrentSimulator(problem)
     expected = [reference.evaluate(problem, placement) for placement in batch]
@@ -105,7 +105,7 @@ def test_a_batch_has_the_costs_of_its_placements(model: Concurrent, data: st.Dat
 
 @given(data=st.data())
 def test_peak_memory_decides_whether_a_given_order_fits(data: st.DataObject) -> None:
-    problem = data.draw(problems(Concurrent(memory="peak")))
+    problem = data.draw(problems(Concurrent(memory="peak"), max_ops=14))
     placement = data.draw(placements(problem, orders=True))
     expected = reference.evaluate(problem, placement)
     assert ConcurrentSimulator(problem).cost(placement) == (expected.cost, fits(problem, expected))
@@ -113,7 +113,7 @@ def test_peak_memory_decides_whether_a_given_order_fits(data: st.DataObject) -> 
 
 @given(data=st.data())
 def test_placements_side_by_side_cost_what_they_cost_alone(data: st.DataObject) -> None:
-    problem = data.draw(problems(STATIC))
+    problem = data.draw(problems(STATIC, max_ops=14))
     rows = data.draw(st.sampled_from([1, 31, 32, 33, 49, 70]))
     device = random_devices(problem, rows, data.draw(st.integers(0, 99)))
     simulator = ConcurrentSimulator(problem)

@@ -22,6 +22,7 @@ KeyPath = tuple[str | int, ...]
 
 PART = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)"""
 KEY = re.compile(rf"\s*({PART}(?:\s*\.\s*{PART})*)\s*=")
+BARE_UNIT = re.compile(r"=\s*[-+.\d]+\s*[A-Za-zµ]")
 HEADER = re.compile(rf"\s*(\[\[?)\s*({PART}(?:\s*\.\s*{PART})*)\s*\]\]?")
 
 
@@ -49,11 +50,14 @@ def parse_toml(text: str, source: str) -> Table:
     except tomllib.TOMLDecodeError as error:
         match = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", str(error))
         what, line = (match[1], match[2]) if match else (str(error), None)
-        hint = "; a number with a unit is written in quotes" if "value" in what else ""
-        where = line or max(1, len(text.splitlines()))
-        raise InputError(
-            f"{source}, line {where}: is not valid TOML ({what[:1].lower()}{what[1:]}{hint})"
-        ) from None
+        lines = text.splitlines() or [""]
+        number = int(line) if line else len(lines)
+        wrong = lines[min(number, len(lines)) - 1]
+        key = KEY.match(wrong)
+        subject = f"{_parts(key[1])[-1]!r} " if key else ""
+        hint = "; a number with a unit is written in quotes" if BARE_UNIT.search(wrong) else ""
+        what = f"{what[:1].lower()}{what[1:]}{hint}"
+        raise InputError(f"{source}, line {number}: {subject}is not valid TOML ({what})") from None
     return Table(data, (), source, line_numbers(text), "the file")
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from loadmaster.graph._order import csr_from_pairs, topological_order
 from loadmaster.placers._feasible import Atoms, atoms_of
 from loadmaster.problem import Pipeline, Problem
 
-__all__ = ["MOST_STATES", "Contracted", "Tables", "contract", "too_many_states"]
+__all__ = ["MOST_STATES", "Contracted", "Tables", "contract", "too_many_states", "without_weightless"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -34,6 +35,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 MOST_STATES = 4096
 """Vectors of device counts that a program over chains may tell apart."""
+MOST_ARCS = 256
+"""A weightless atom stays if leaving it out would take more arcs than this."""
 FITS = 1.0 + 1e-12
 """Bytes are added up in another order than the evaluator does: an exact fit must not fail by rounding."""
 
@@ -99,19 +102,36 @@ class Contracted:
     """(K,) how many of them a chain can use: no more than there are atoms."""
     states: int
     tables: Tables
+    full: Contracted | None = None
+    """Before weightless atoms were left out, and"""
+    kept: IntArray | None = None
+    """(atoms,) what the atoms were called there."""
 
     def used(self) -> IntArray:
         """(states, K) devices in use."""
         return np.stack(np.unravel_index(np.arange(self.states), self.count + 1), axis=1).astype(np.int32)
 
     def devices_of(self, stages: list[tuple[IntArray, int]]) -> IntArray:
-        """(n,) devices of a chain given as (atoms, kind) per stage."""
-        at = np.full(self.atoms, -1, np.int32)
+        """(n,) devices of a chain given as (atoms, kind) per stage.
+
+        A weightless atom goes to the last stage of its predecessors, or else to the first stage.
+        """
         taken = [0] * len(self.kinds)
-        for members, kind in stages:
-            at[members] = self.kinds[kind][taken[kind]]
+        devices = []
+        stage = np.zeros(self.atoms, np.int32)
+        for i, (members, kind) in enumerate(stages):
+            stage[members] = i
+            devices.append(self.kinds[kind][taken[kind]])
             taken[kind] += 1
-        return at[self.atom_of]
+        whole = self
+        if self.full is not None:
+            whole = self.full
+            stage, own = np.full(whole.atoms, -1, np.int32), stage
+            stage[self.kept] = own
+            for v in np.flatnonzero(stage < 0).tolist():
+                before = whole.predecessor[whole.predecessor_ptr[v] : whole.predecessor_ptr[v + 1]]
+                stage[v] = stage[before].max(initial=0)
+        return np.array(devices, np.int32)[stage[whole.atom_of]] if self.problem.n else np.zeros(0, np.int32)
 
 
 def contract(problem: Problem) -> Contracted:
@@ -123,6 +143,64 @@ def contract(problem: Problem) -> Contracted:
     if known is None:
         known = problem.__dict__["_contracted"] = _contract(problem)
     return known  # type: ignore[no-any-return]
+
+
+def without_weightless(full: Contracted) -> Contracted:
+    """The same without atoms that take no time, communicate at no cost, and may be anywhere; kept on the contracted problem.
+
+    They only pass on the order between their predecessors and successors. Leaving them out can shrink the number of ideals by orders
+    of magnitude; any chain of the rest has a place for them (:meth:`Contracted.devices_of`).
+    """
+    known = full.__dict__.get("_slim")
+    if known is None:
+        known = _without_weightless(full)
+        object.__setattr__(full, "_slim", known)
+    return known
+
+
+def _without_weightless(full: Contracted) -> Contracted:
+    tables = full.tables
+    light = (tables.time == 0.0).all(axis=1) & (np.diff(tables.net_ptr) == 0)
+    if tables.crowded:
+        light &= tables.memory == 0.0
+    if not light.any() or light.all():
+        return full
+    before = [set(full.predecessor[a:b].tolist()) for a, b in pairwise(full.predecessor_ptr.tolist())]
+    after = [set(full.successor[a:b].tolist()) for a, b in pairwise(full.successor_ptr.tolist())]
+    gone = np.zeros(full.atoms, np.bool_)
+    for v in np.flatnonzero(light).tolist():
+        if len(before[v]) * len(after[v]) > MOST_ARCS:
+            continue
+        gone[v] = True
+        for u in before[v]:
+            after[u].discard(v)
+            after[u] |= after[v]
+        for w in after[v]:
+            before[w].discard(v)
+            before[w] |= before[v]
+    kept = np.flatnonzero(~gone).astype(np.int32)
+    number = np.full(full.atoms, -1, np.int32)
+    number[kept] = np.arange(len(kept), dtype=np.int32)
+    arcs = np.array([(number[u], number[w]) for w in kept.tolist() for u in sorted(before[w])], np.int32).reshape(-1, 2)
+    predecessor_ptr, predecessor = csr_from_pairs(arcs[:, 1], arcs[:, 0], len(kept))
+    successor_ptr, successor = csr_from_pairs(arcs[:, 0], arcs[:, 1], len(kept))
+    return replace(
+        full,
+        atoms=len(kept),
+        predecessor_ptr=predecessor_ptr,
+        predecessor=predecessor,
+        successor_ptr=successor_ptr,
+        successor=successor,
+        tables=tables._replace(
+            time=np.ascontiguousarray(tables.time[kept]),
+            memory=tables.memory[kept],
+            net_ptr=tables.net_ptr[np.append(kept, full.atoms)],
+            home=number[tables.home],
+            pin=number[tables.pin],
+        ),
+        full=full,
+        kept=kept,
+    )
 
 
 def too_many_states(problem: Problem) -> str | None:

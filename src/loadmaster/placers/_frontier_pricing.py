@@ -25,7 +25,7 @@ from numba import njit
 
 from loadmaster.placers._frontier_states import States
 
-__all__ = ["Grid", "Table", "best_bundle", "best_values", "grid_of", "new_table"]
+__all__ = ["Grid", "Table", "best_bundle", "best_values", "exact_bundle", "grid_of", "new_table"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -213,25 +213,23 @@ def _trace(arc_ptr, source, shift, gain, low, high, first, value, budget, steps)
     return path
 
 
-def exact_bundle(
-    states: States, table: Table, least: FloatArray, limit: float, most: int
-) -> tuple[float, IntArray, int]:
+def exact_bundle(states: States, table: Table, limit: float, most: int) -> tuple[float, IntArray]:
     """(value, arcs or nothing): the best bundle whose load really is at most ``limit``, by best-first search from the end.
 
     The table bounds what the undecided classes can still bring; the part of the load that is decided counts exactly. After ``most``
     steps the search gives up: the value is then an upper bound, and there is no bundle.
     """
     grid = table.grid
-    bound, path, made = _best_first(
-        states.layer, states.arc_ptr, states.source, states.load, grid.offset, table.gain, grid.low, grid.high,
-        grid.first, table.value, grid.step, grid.slack, least, limit, most, len(states.order),
+    bound, path = _best_first(
+        states.arc_ptr, states.source, states.load, states.least, grid.offset, table.gain, grid.low, grid.high, grid.first,
+        table.value, grid.step, grid.slack, limit, most, len(states.order),
     )  # fmt: skip
-    return bound, path, made
+    return float(bound), path
 
 
 @njit(cache=True, nogil=True)
 def _best_first(  # type: ignore[no-untyped-def]
-    layer, arc_ptr, source, load, offset, gain, low, high, first, value, step, slack, least, limit, most, steps
+    arc_ptr, source, load, least, offset, gain, low, high, first, value, step, slack, limit, most, steps
 ):
     """A node is a state with the load and the gain from there to the end; ``heap`` holds (-bound, depth, node)."""
     nodes = 2 * most + 16
@@ -253,10 +251,10 @@ def _best_first(  # type: ignore[no-untyped-def]
                 path[i] = arc[node]
                 i += 1
                 node = parent[node]
-            return -key, path, made
+            return -key, path
         made += 1
         if made > most or count + arc_ptr[s + 1] - arc_ptr[s] >= nodes:
-            return -key, np.empty(0, np.int32), made
+            return -key, np.empty(0, np.int32)
         for a in range(arc_ptr[s], arc_ptr[s + 1]):
             q = source[a]
             used = spent[node] + load[a]
@@ -269,15 +267,4 @@ def _best_first(  # type: ignore[no-untyped-def]
             at[count], arc[count], parent[count], spent[count], earned[count] = q, a, node, used, got
             heapq.heappush(heap, (-(value[first[q] + b - low[q]] + got), depth - 1, count))
             count += 1
-    return -np.inf, np.empty(0, np.int32), made
-
-
-@njit(cache=True, nogil=True)
-def least_loads(arc_ptr, source, load):  # type: ignore[no-untyped-def]
-    """(states,) the least load of a path to a state."""
-    least = np.full(len(arc_ptr) - 1, np.inf)
-    least[0] = 0.0
-    for s in range(1, len(least)):
-        for a in range(arc_ptr[s], arc_ptr[s + 1]):
-            least[s] = min(least[s], least[source[a]] + load[a])
-    return least
+    return -np.inf, np.empty(0, np.int32)

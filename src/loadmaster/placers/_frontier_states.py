@@ -39,6 +39,7 @@ class States(NamedTuple):
     source : (arcs,) the state where an arc comes from.
     taken : (arcs,) 1 if its class goes into the bundle.
     load : (arcs,) seconds that the decision adds.
+    least : (states,) seconds, the least load of a path to a state.
     order : (classes,) the class that is decided between layers i and i + 1.
     """
 
@@ -47,6 +48,7 @@ class States(NamedTuple):
     source: IntArray
     taken: IntArray
     load: FloatArray
+    least: FloatArray
     order: IntArray
 
     @property
@@ -80,7 +82,7 @@ def states_of(bundles: Bundles, kind: Kind, order: Order, limit: float, most: in
     if len(found[0]) == 0:
         return None
     layer, arc_ptr, source, taken, load = found
-    return States(layer, arc_ptr, source, taken, load, order.order)
+    return States(layer, arc_ptr, source, taken, load, _least_loads(arc_ptr, source, load), order.order)
 
 
 def _steps(
@@ -123,6 +125,16 @@ def _steps(
         np.array(send, np.float64),
         np.array(recv, np.float64),
     )
+
+
+@njit(cache=True, nogil=True)
+def _least_loads(arc_ptr, source, load):  # type: ignore[no-untyped-def]
+    least = np.full(len(arc_ptr) - 1, np.inf)
+    least[0] = 0.0
+    for s in range(1, len(least)):
+        for a in range(arc_ptr[s], arc_ptr[s + 1]):
+            least[s] = min(least[s], least[source[a]] + load[a])
+    return least
 
 
 @njit(cache=True, nogil=True)

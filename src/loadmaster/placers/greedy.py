@@ -141,28 +141,39 @@ def _heaviest_first(problem: Problem, atoms: Atoms) -> IntArray:
 
 
 def _equal_stretches(problem: Problem, atoms: Atoms, steps: int = 24) -> Iterator[IntArray]:
-    """A topological order cut so that no stretch exceeds a load, for growing loads; fast devices first,
-    then last."""
+    """A topological order cut so that no stretch exceeds a load, for growing loads; fast devices first or last.
+
+    Where atoms have no choice (inputs, which are on the host), also with these set aside: they would end
+    stretches.
+    """
     order = atom_order(atoms)
     time = np.where(atoms.allowed, atoms.time, np.inf)
     usable = np.flatnonzero(atoms.allowed.any(axis=0))
     speed = np.where(np.isfinite(time), time, 0.0).sum(axis=0) / np.maximum(np.isfinite(time).sum(axis=0), 1)
-    sequences = [usable[np.argsort(speed[usable], kind="stable")]]
+    sequences = [usable[np.argsort(speed[usable], kind="stable")].astype(np.int32)]
     sequences.append(sequences[0][::-1])
     total = float(time.min(axis=1).sum())
+    lone = atoms.allowed.sum(axis=1) == 1
+    fixed = np.where(lone, atoms.allowed.argmax(axis=1), -1).astype(np.int32)
+    taken = np.bincount(fixed[lone], atoms.memory[lone], problem.devices)
+    tries = [(order, np.full(atoms.count, -1, np.int32), problem.capacity)]
+    if lone.any() and not lone.all():
+        tries.append((order[~lone[order]], fixed, problem.capacity - taken))
     for step in range(steps):
         limit = total / len(usable) * 2.0 ** (step / 6.0)
         for sequence in sequences:
-            at = _cut(order, sequence.astype(np.int32), limit, time, atoms.memory, problem.capacity)
-            if at[0] >= 0:
-                yield at[atoms.of_op]
+            for part, start, capacity in tries:
+                at = start.copy()
+                if _cut(part, sequence, limit, time, atoms.memory, capacity, at):
+                    yield at[atoms.of_op]
 
 
 @njit(cache=True, nogil=True)
-def _cut(order, sequence, limit, time, memory, capacity):  # type: ignore[no-untyped-def]
-    """Fill the devices of ``sequence`` one after another up to the load ``limit``; the last takes the rest
-    if it can."""
-    at = np.full(len(order), -1, np.int32)
+def _cut(order, sequence, limit, time, memory, capacity, at):  # type: ignore[no-untyped-def]
+    """Fill the devices of ``sequence`` one after another up to the load ``limit``; the last takes the rest.
+
+    Writes into ``at``; False if the last device cannot take it.
+    """
     i, load, used = 0, 0.0, 0.0
     for a in order:
         while True:
@@ -172,14 +183,13 @@ def _cut(order, sequence, limit, time, memory, capacity):  # type: ignore[no-unt
             if fits and (load == 0.0 or last or load + time[a, d] <= limit):
                 break
             if last:
-                at[0] = -1
-                return at
+                return False
             i += 1
             load = used = 0.0
         at[a] = d
         load += time[a, d]
         used += memory[a]
-    return at
+    return True
 
 
 def _fill_accelerators(problem: Problem, atoms: Atoms) -> Iterator[IntArray]:

@@ -41,7 +41,7 @@ class StaticDelta(NamedTuple):
     """A placement and its static schedule, with room for a second one that is being tried.
 
     Ops are numbered by rank, tensors and (tensor, reader) pairs as in :class:`RankSpace`, whose arrays of the
-    same name come first. Arrays with a first axis of 2, which is flattened, hold the current schedule and then
+    same name come first. Arrays with a first axis of 2, which is flattened, hold the current schedule, then
     the one that is being tried; of the latter only what comes from ``trial[0]`` on is filled, everything
     before is as in the current one.
 

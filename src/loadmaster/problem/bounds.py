@@ -242,13 +242,39 @@ def _class_tensors(problem: Problem, view: _View) -> tuple[IntArray, IntArray, I
 def _serial_bounds(problem: Problem, view: _View) -> list[Bound]:
     """Every class on its fastest device; the same with the transfers that this causes, or avoids."""
     fastest = float(view.cost.min(axis=1).sum())
-    dual = _transfer_dual(problem, view, view.cost, view.latency, view.rate)
+    dual = _transfer_dual(problem, view, view.cost, _Links.of(view.latency, view.rate))
     return [Bound(fastest, "fastest devices"), Bound(max(dual, fastest), "fastest devices and transfers")]
 
 
-def _transfer_dual(
-    problem: Problem, view: _View, unary: FloatArray, latency: FloatArray, rate: FloatArray
-) -> float:
+class _Links(NamedTuple):
+    """(K, K) latency and rate between kinds, 0 on the diagonal; where possible also as sums, source + target.
+
+    With ``additive``, latency[a, b] = source[0, a] + target[0, b] for a != b, and likewise row 1 for the
+    rate: the best of K sources for each of K targets is then found in O(K).
+    """
+
+    latency: FloatArray
+    rate: FloatArray
+    source: FloatArray
+    target: FloatArray
+    additive: bool
+
+    @staticmethod
+    def of(latency: FloatArray, rate: FloatArray) -> _Links:
+        apart = ~np.eye(len(rate), dtype=bool)
+        links = np.where(apart, latency, 0.0), np.where(apart, rate, 0.0)
+        most = np.array([[table.max()] * len(rate) for table in links])
+        additive = all(bool((table[apart] == table.max()).all()) for table in links)
+        return _Links(*links, most, np.zeros_like(most), additive)
+
+    @staticmethod
+    def sums(source: FloatArray, target: FloatArray) -> _Links:
+        """From (2, K) latencies and rates of the two ends."""
+        latency, rate = (a[:, None] + b[None, :] for a, b in zip(source, target, strict=True))
+        return _Links.of(latency, rate)._replace(source=source, target=target, additive=True)
+
+
+def _transfer_dual(problem: Problem, view: _View, unary: FloatArray, links: _Links) -> float:
     """A lower bound on min over x of Σ_c unary[c, x_c] + Σ_t transfers of t, by message passing.
 
     A tensor that r other classes read costs at least 1/r of the sum of what it would cost for each of them
@@ -267,7 +293,7 @@ def _transfer_dual(
         return float(unary.min(axis=1).sum())
     share = 1.0 / np.bincount(tensor)[tensor]
     arcs = _Arcs.merge(classes, own, reader, share, problem.size[tensor])
-    sweeps = min(40, int(5e7 / (len(arcs.tail) * kinds**2)))
+    sweeps = min(40, int(3e7 / (len(arcs.tail) * (4 * kinds if links.additive else kinds**2))))
     if sweeps == 0:
         return float(unary.min(axis=1).sum())
     place = np.full(classes, problem.n, np.int32)
@@ -276,15 +302,11 @@ def _transfer_dual(
     place[order] = np.arange(classes, dtype=np.int32)
     ends = np.concatenate([arcs.tail, arcs.head])
     incident = (np.argsort(ends, kind="stable") % len(arcs.tail)).astype(np.int32)
-    apart = 1.0 - np.eye(kinds)
-    latency = np.where(apart, latency, 0.0)
-    return float(
-        _sweep(unary, *arcs, latency, rate * apart, order, place, _ptr(ends, classes), incident, sweeps)
-    )
+    return float(_sweep(unary, arcs, links, order, place, _ptr(ends, classes), incident, sweeps))
 
 
 @njit(cache=True, nogil=True)
-def _sweep(unary, tail, head, number, size, latency, rate, order, place, ptr, incident, sweeps):  # type: ignore[no-untyped-def]
+def _sweep(unary, arcs, links, order, place, ptr, incident, sweeps):  # type: ignore[no-untyped-def]
     """Sequential reweighted message passing over the nodes in ``order`` and back; the bound that it proves.
 
     ``moved[0, e, a]`` and ``moved[1, e, b]`` are what arc e has passed on to its tail at a and to its head
@@ -293,6 +315,8 @@ def _sweep(unary, tail, head, number, size, latency, rate, order, place, ptr, in
     every fourth sweep; a gain of less than one part in 10⁴ ends it.
     """
     nodes, kinds = unary.shape
+    tail, head, number, size = arcs
+    latency, rate, source, target, additive = links
     moved = np.zeros((2, len(tail), kinds))
     total = np.empty(kinds)
     best = -math.inf
@@ -308,15 +332,26 @@ def _sweep(unary, tail, head, number, size, latency, rate, order, place, ptr, in
                 other = head[e] if side == 0 else tail[e]
                 if (place[other] > place[v]) == forward:
                     ahead += 1
+                elif additive:
+                    mine, its = (source, target) if side == 0 else (target, source)
+                    least = math.inf
+                    for b in range(kinds):
+                        if unary[other, b] < math.inf:
+                            link = number[e] * its[0, b] + size[e] * its[1, b]
+                            least = min(least, link - moved[1 - side, e, b])
+                    for a in range(kinds):
+                        moved[side, e, a] = least + number[e] * mine[0, a] + size[e] * mine[1, a]
+                        if unary[other, a] < math.inf:
+                            moved[side, e, a] = min(moved[side, e, a], -moved[1 - side, e, a])
                 else:
                     for a in range(kinds):
-                        spare = math.inf
+                        least = math.inf
                         for b in range(kinds):
                             if unary[other, b] < math.inf:
-                                source, target = (a, b) if side == 0 else (b, a)
-                                link = number[e] * latency[source, target] + size[e] * rate[source, target]
-                                spare = min(spare, link - moved[1 - side, e, b])
-                        moved[side, e, a] = spare
+                                x, y = (a, b) if side == 0 else (b, a)
+                                link = number[e] * latency[x, y] + size[e] * rate[x, y]
+                                least = min(least, link - moved[1 - side, e, b])
+                        moved[side, e, a] = least
                 for a in range(kinds):
                     total[a] += moved[side, e, a]
             if ahead == 0:
@@ -331,7 +366,7 @@ def _sweep(unary, tail, head, number, size, latency, rate, order, place, ptr, in
                         if total[a] < math.inf:
                             moved[side, e, a] -= part * total[a]
         if sweep % 8 == 7 or sweep == 2 * sweeps - 1:
-            value = _sum_of_minima(unary, tail, head, number, size, latency, rate, ptr, incident, moved)
+            value = _sum_of_minima(unary, arcs, latency, rate, ptr, incident, moved)
             if value <= best + 1e-4 * abs(best):
                 return max(best, value)
             best = value
@@ -339,13 +374,14 @@ def _sweep(unary, tail, head, number, size, latency, rate, order, place, ptr, in
 
 
 @njit(cache=True, nogil=True)
-def _sum_of_minima(unary, tail, head, number, size, latency, rate, ptr, incident, moved):  # type: ignore[no-untyped-def]
+def _sum_of_minima(unary, arcs, latency, rate, ptr, incident, moved):  # type: ignore[no-untyped-def]
     """The bound that the messages prove, less what rounding can have added.
 
     Unlike everywhere else, numbers of either sign are added here: the error is relative to the sum of
     magnitudes.
     """
     nodes, kinds = unary.shape
+    tail, head, number, size = arcs
     bound = 0.0
     magnitude = 0.0
     for v in range(nodes):
@@ -565,7 +601,7 @@ def _pipeline_bounds(problem: Problem, view: _View) -> list[Bound]:
             return value
         assert weight is not None
         unary = np.where(left, np.where(left, view.cost, 0.0) * weight, math.inf)
-        return max(value, _transfer_dual(problem, view, unary, *_weighted_links(problem, view, weight)))
+        return max(value, _transfer_dual(problem, view, unary, _weighted_links(problem, view, weight)))
 
     everything = np.isfinite(through)
     bounds = [
@@ -597,14 +633,15 @@ def _forced_transfers(problem: Problem, view: _View) -> FloatArray:
     return forced
 
 
-def _weighted_links(problem: Problem, view: _View, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(K, K) latency and rate of what a transfer from k to j adds to the weighted sum of all loads."""
+def _weighted_links(problem: Problem, view: _View, weight: FloatArray) -> _Links:
+    """What a transfer adds to the weighted sum of all loads."""
 
-    def least(table: FloatArray) -> FloatArray:
-        return weight * np.array([table[kind].min() for kind in view.kinds])
+    def least(*tables: FloatArray) -> FloatArray:
+        return weight * np.array([[table[kind].min() for kind in view.kinds] for table in tables])
 
-    latency = least(problem.send_latency)[:, None] + least(problem.recv_latency)[None, :]
-    return latency, least(problem.send_rate)[:, None] + least(problem.recv_rate)[None, :]
+    return _Links.sums(
+        least(problem.send_latency, problem.send_rate), least(problem.recv_latency, problem.recv_rate)
+    )
 
 
 class _Flush:

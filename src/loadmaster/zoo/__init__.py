@@ -80,7 +80,7 @@ def model(name: str) -> ZooModel:
     """The model called ``name``, with options after a question mark.
 
     >>> model("bert-base?seq=384")
-    ZooModel(Graph('bert-base?seq=384', 325 ops, 324 tensors, 383 edges), 109,482,240 parameters)
+    ZooModel(Graph('bert-base?seq=384', 328 ops, 327 tensors, 386 edges), 109,482,240 parameters)
 
     Raises
     ------

@@ -51,7 +51,11 @@ PUBLISHED = (
     Published("switch-base-8", "parameters", 619_339_008, 0, HUGGING_FACE),
     Published("unet", "parameters", 31_030_658, 0, "implementations of the original figure"),
     Published(
-        "rnnlm-2?width=1500&batch=20&seq=35", "parameters", 66e6, 1e-2, "Zaremba et al. 2014, section 4.1"
+        "rnnlm-2?width=1500&batch=20&seq=35",
+        "parameters",
+        66e6,
+        1e-2,
+        "Zaremba et al. 2014, as later papers quote it",
     ),
     Published("gnmt-8", "parameters", 278e6, 2e-2, SHAZEER),
     Published("gnmt-8", "macs per token", 214e6, 2e-2, SHAZEER),

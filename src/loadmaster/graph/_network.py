@@ -1,0 +1,32 @@
+"""An operator graph together with what its model demands of a placement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from loadmaster.graph._graph import Graph
+
+__all__ = ["Network"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Network:
+    """What a frontend makes of a model.
+
+    Attributes
+    ----------
+    graph : the ops.
+    colocation : groups of ops that share a weight, which is stored with one of them.
+    inputs, outputs : ops that stand for what comes from the host and goes back to it (images, tokens, labels,
+        results); they take no time.
+    notes : what the numbers leave out, one clause each.
+    """
+
+    graph: Graph
+    colocation: tuple[tuple[int, ...], ...] = field(default=(), kw_only=True)
+    inputs: tuple[int, ...] = field(default=(), kw_only=True)
+    outputs: tuple[int, ...] = field(default=(), kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.graph!r})"

@@ -1,0 +1,163 @@
+"""Minimum cuts: the optimal placement under the ``serial`` model for two devices, and near-optimal ones for more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.placers._base import parameters
+from loadmaster.placers._chains import NetChain
+from loadmaster.placers._cut_graph import minimum_cut, two_device_arcs
+from loadmaster.placers._expansion import expand
+from loadmaster.placers._feasible import Atoms, atoms_of, first_feasible, prove_infeasible, repair, single_devices
+from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers._serial_relaxation import relaxation_bound
+from loadmaster.problem import Placement, Problem, Serial, Solution
+from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem.bounds import Bound
+
+__all__ = ["MinCut"]
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MinCut:
+    """Placement under ``serial`` as a minimum cut.
+
+    With two devices the cost is submodular, so a minimum s-t cut is exactly optimal, in milliseconds. Where memory does not allow it,
+    the memory is priced (Lagrangian relaxation): every price gives a lower bound, and the cut at that price a placement that is
+    repaired if need be. With more devices, expansion moves (each a minimum cut) are made until none helps, and a linear
+    relaxation proves how good that is.
+
+    References
+    ----------
+    H. S. Stone, "Multiprocessor scheduling with the aid of network flow algorithms", IEEE TSE 3(1), 1977 (two processors).
+    C. Hu, W. Bao, D. Wang, F. Liu, "Dynamic adaptive DNN surgery for inference acceleration on the edge", INFOCOM 2019
+    (DADS: a device and the cloud). Y. Boykov, O. Veksler, R. Zabih, IEEE TPAMI 2001 (expansion moves).
+    """
+
+    sweeps: int = 20
+    """Most rounds of expansion moves over all devices."""
+    prices: int = 40
+    """Most prices of memory that are tried."""
+    relaxation: int = 400_000
+    """Largest linear relaxation (variables) that is solved for the bound with more than two devices; 0 turns it off."""
+
+    name: ClassVar[str] = "min-cut"
+    summary: ClassVar[str] = "minimum cut: optimal for two devices, expansion moves for more"
+
+    def supports(self, problem: Problem) -> str | None:
+        """Only ``serial``: there the cost is a sum over ops and tensors."""
+        if isinstance(problem.model, Serial):
+            return None
+        return f"a cut adds costs up, which is not what the {problem.model.name} model does: use it with --model serial"
+
+    def place(
+        self,
+        problem: Problem,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        start: Placement | None = None,
+        evaluator: Evaluator | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Solution:
+        """Cut; price the memory where it is short; prove."""
+        prove_infeasible(problem)
+        atoms = atoms_of(problem)
+        usable = np.flatnonzero(atoms.allowed.any(axis=0)).tolist() if atoms.count else []
+        with Search(problem, budget, self.name, evaluator, on_progress) as search:
+            if start is not None:
+                search.try_placement(start)
+            if len(usable) < 2:
+                search.try_device(first_feasible(problem, seed))
+            elif len(usable) == 2:
+                self._two(search, atoms, (usable[0], usable[1]))
+            else:
+                self._many(search, atoms, usable)
+            if search.best is None:
+                search.try_device(first_feasible(problem, seed))
+                search.check()
+            if np.isfinite(problem.capacity).any():
+                self._polish(search, atoms, seed)
+            if len(usable) > 2 and search.budget.seconds != 0:
+                search.check()
+                bound = relaxation_bound(problem, atoms, self.relaxation, search.seconds_left)
+                if bound > search.bound.value:
+                    search.bound = Bound(min(bound, search.cost), "linear relaxation")
+        return search.solution(seed, parameters(self))
+
+    def _polish(self, search: Search, atoms: Atoms, seed: int) -> None:
+        """A descent by single moves: what a repair displaced for want of memory finds a better place."""
+        search.check()
+        if search.simulated and search.best is not None:
+            chain = NetChain(search.problem, seed)
+            chain.start(search.best.device)
+            search.count(chain.advance(min(search.evaluations_left, 50 * atoms.count * search.problem.devices), 0.0, 1.0))
+            search.confirm(Placement(chain.best), chain.best_cost)
+
+    def _two(self, search: Search, atoms: Atoms, pair: tuple[int, int]) -> None:
+        """The exact cut, then prices on the memory of the device that is overfull."""
+        problem = search.problem
+        price = np.zeros(problem.devices)
+        low, high = 0.0, 0.0
+        tight = -1
+        for _ in range(self.prices):
+            cut = minimum_cut(two_device_arcs(problem, atoms, pair, price))
+            at = np.where(cut.source_side[: atoms.count], pair[0], pair[1]).astype(np.int32)
+            value = cut.value - float((price * np.where(np.isfinite(problem.capacity), problem.capacity, 0.0)).sum())
+            if value > search.bound.value:
+                name = "min cut" if not price.any() else "min cut with priced memory"
+                search.bound = Bound(value * (1 - 1e-12), name)
+            used = np.bincount(at, atoms.memory, problem.devices)
+            over = np.flatnonzero(used > problem.capacity)
+            search.try_device(at[atoms.of_op])
+            if len(over):
+                search.try_device(repair(problem, at[atoms.of_op]))
+            search.check()
+            if tight < 0:
+                if not len(over):
+                    return
+                tight = int(over[0])
+                high = float(atoms.time[np.isfinite(atoms.time)].mean() / max(atoms.memory.mean(), 1e-300))
+            elif tight in over:
+                low = price[tight]
+                high = max(high, 2 * low)
+            else:
+                high = price[tight]
+            price[tight] = high if price[tight] == low and high > low else 0.5 * (low + high)
+            if high - low <= 1e-9 * high:
+                return
+
+    def _many(self, search: Search, atoms: Atoms, usable: list[int]) -> None:
+        """Expansion moves from the best single device, and from the other single devices, until none helps."""
+        problem = search.problem
+        nothing = np.zeros(problem.devices)
+        singles = list(single_devices(problem))
+        value = [search.try_device(device) for device in singles[: max(1, search.evaluations_left)]]
+        search.check()
+        for i in np.argsort(value, kind="stable")[:2].tolist():
+            device = singles[i]
+            at = np.empty(atoms.count, np.int32)
+            at[atoms.of_op] = device
+            cost = np.inf
+            for _ in range(self.sweeps):
+                before = cost
+                for target in usable:
+                    moved = expand(problem, atoms, at, target, nothing)
+                    candidate = Placement(moved[atoms.of_op])
+                    outcome = search.evaluator.evaluate(candidate)
+                    search.offer(candidate, outcome.value)
+                    search.check()
+                    if outcome.cost < cost:
+                        at, cost = moved, outcome.cost
+                        if not outcome.feasible:
+                            search.try_device(repair(problem, candidate.device))
+                            search.check()
+                if cost >= before:
+                    break
