@@ -17,7 +17,7 @@ import numpy as np
 
 from loadmaster import zoo
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
-from loadmaster.graph import Graph, layered
+from loadmaster.graph import Graph, Network, layered, load_onnx
 from loadmaster.graph._file import is_graph, parse_graph
 from loadmaster.graph._json import read_json
 from loadmaster.graph._workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
@@ -42,7 +42,6 @@ from loadmaster.problem._file import is_problem, parse_problem
 from loadmaster.problem._workload import place_split, workload_problem
 from loadmaster.problem.coarsen import Coarsening
 from loadmaster.problem.coarsen import coarsen as make_groups
-from loadmaster.zoo import ZooModel
 
 __all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "read_placement"]
 
@@ -52,23 +51,31 @@ DEFAULT_SECONDS = 10.0
 WARM_UP = 64
 """Evaluations on a tiny problem that make numba compile, or load from its cache, what a method needs."""
 
-Model = Graph | ZooModel | Workload | Problem
-"""What a file can hold: a graph alone, a workload (a graph with costs and devices), or a whole problem; and a
-model of the zoo (a graph with ops that go together)."""
+Model = Graph | Network | Workload | Problem
+"""What a file can hold: a graph alone, a network (a graph with ops that go together), a workload (a graph with
+costs and devices), or a whole problem."""
+
+Shapes = Mapping[str, Sequence[int]] | Iterable[str]
+"""Sizes for what an ONNX model leaves open, by name: a mapping, or texts such as ``"input=1x3x224x224"``."""
 
 
-def load(source: str | Path) -> Model:
+def load(source: str | Path, shapes: Shapes = ()) -> Model:
     """What is in a file, or the model called ``zoo:NAME``.
 
-    A name of the zoo gives a :class:`ZooModel`, a graph file a :class:`Graph`, a workload file a
-    :class:`Workload`, a problem file or a plan a :class:`Problem` (a problem file says nothing about the
-    execution model: it comes as ``concurrent``).
+    An ONNX model (``.onnx``) or a name of the zoo gives a :class:`Network`, a graph file a :class:`Graph`, a
+    workload file a :class:`Workload`, a problem file or a plan a :class:`Problem` (a problem file says
+    nothing about the execution model: it comes as ``concurrent``). ``shapes`` are for ONNX models
+    (:func:`loadmaster.graph.load_onnx`).
 
     Raises
     ------
     InputError : the file is not there, is none of these, or something in it is wrong.
     """
     text = str(source)
+    if text.lower().endswith(".onnx"):
+        return load_onnx(source, shapes)
+    if shapes:
+        raise InputError(f"shapes are given for {text}, which is not an ONNX model: leave them out")
     if text.startswith("zoo:"):
         return zoo.model(text.removeprefix("zoo:"))
     data = read_json(source)
@@ -84,7 +91,7 @@ def load(source: str | Path) -> Model:
         raise InputError(
             f"{text}: is a split of a workload: give the workload itself, and the split as --placement"
         )
-    raise InputError(f"{text}: is not a workload, a graph, a problem or a plan")
+    raise InputError(f"{text}: is not a workload, a graph, a problem or a plan, nor called *.onnx")
 
 
 def problem(
@@ -95,6 +102,7 @@ def problem(
     costs: str | Path | None = None,
     scale_to: str | Mapping[str, float] | None = None,
     precision: str | None = None,
+    shapes: Shapes = (),
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
     **settings: str | int | None,
@@ -110,13 +118,16 @@ def problem(
     scale_to : for a graph alone, what all ops together take on a device (``"cpu=0.0128,gpu=12ms"``): its op
         times are multiplied to meet that.
     precision : for a graph alone, the number format whose peak speed counts, by default ``fp32``.
+    shapes : for an ONNX file, sizes of what it leaves open (:func:`load`).
     model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``. By default ``pipeline`` for workloads,
         what the problem says for problems and plans, and ``concurrent`` for all else.
     pins, forbids : rules ``"ops=device"``; ops by name or regular expression.
     settings : settings of the execution model; None keeps the default.
     """
-    loaded = load(source) if isinstance(source, str | Path) else source
-    if cluster is not None and not isinstance(loaded, Graph | ZooModel):
+    if shapes and not isinstance(source, str | Path):
+        raise InputError("shapes are given for a model that is loaded already: give them to load()")
+    loaded = load(source, shapes) if isinstance(source, str | Path) else source
+    if cluster is not None and not isinstance(loaded, Graph | Network):
         what = "a workload" if isinstance(loaded, Workload) else "a problem"
         raise InputError(f"a cluster is given for {what}, which brings its own devices: leave it out")
     if (costs or scale_to or precision) and isinstance(loaded, Workload | Problem):
@@ -129,7 +140,7 @@ def problem(
     else:
         where = cluster if isinstance(cluster, Cluster) else load_cluster(cluster or DEFAULT_CLUSTER)
         chosen = _execution_model(model, settings, default=Concurrent())
-        entry = loaded if isinstance(loaded, ZooModel) else ZooModel(loaded)
+        entry = loaded if isinstance(loaded, Network) else Network(loaded)
         known = _costs(entry.graph, where, costs, scale_to, precision or "fp32")
         found = Problem.make(
             entry.graph,
@@ -137,8 +148,8 @@ def problem(
             chosen,
             time=known.time,
             colocation=entry.colocation,
-            pins=dict.fromkeys(entry.inputs, where.host),
-            provenance=known.text,
+            pins=dict.fromkeys((*entry.inputs, *entry.outputs), where.host),
+            provenance="; ".join((known.text, *entry.notes)),
             origin=known.origin,
         )
     return found.constrained(pins=pins, forbids=forbids)
@@ -326,6 +337,7 @@ def read_placement(
     costs: str | Path | None = None,
     scale_to: str | Mapping[str, float] | None = None,
     precision: str | None = None,
+    shapes: Shapes = (),
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
     **settings: str | int | None,
@@ -342,7 +354,7 @@ def read_placement(
     InputError : the file is none of these, is a plan for another model, or does not fit the ops and devices.
     """
     data = read_json(path)
-    loaded = load(source) if isinstance(source, str | Path) else source
+    loaded = load(source, shapes) if isinstance(source, str | Path) else source
     if is_plan(data):
         plan = Plan.parse(data, str(path))
         graph = loaded if isinstance(loaded, Graph) else loaded.graph
@@ -353,7 +365,7 @@ def read_placement(
             )
         if model is None and isinstance(source, str | Path):
             model = plan.problem().model
-        if cluster is None and isinstance(loaded, Graph | ZooModel):
+        if cluster is None and isinstance(loaded, Graph | Network):
             cluster = plan.problem().cluster
     target = problem(
         loaded,
@@ -362,6 +374,7 @@ def read_placement(
         costs=costs,
         scale_to=scale_to,
         precision=precision,
+        shapes=(),
         pins=pins,
         forbids=forbids,
         **settings,

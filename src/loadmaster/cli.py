@@ -76,11 +76,19 @@ def _loadmaster(
 File = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="A workload, graph or problem file, a plan, or zoo:NAME.", show_default=False
+        metavar="FILE",
+        help="An ONNX model, a workload, graph or problem file, a plan, or zoo:NAME.",
+        show_default=False,
     ),
 ]
 PlanFile = Annotated[
     str, typer.Argument(metavar="PLAN", help="A plan that 'place -o' wrote.", show_default=False)
+]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape", metavar="X=1x3x…", help="ONNX: shape of an input, or size of a named dimension (batch=8)."
+    ),
 ]
 ClusterName = Annotated[
     str | None,
@@ -210,6 +218,7 @@ def _settings(
 @app.command()
 def inspect(
     file: File,
+    shape: Shape = None,
     cluster: ClusterName = None,
     costs: CostsFile = None,
     scale_to: ScaleTo = None,
@@ -232,7 +241,10 @@ def inspect(
 
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
     op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
-    problem = api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **op_times, **settings)
+    shapes, pins, forbids = shape or (), pin or (), forbid or ()
+    problem = api.problem(
+        file, cluster, model, shapes=shapes, pins=pins, forbids=forbids, **op_times, **settings
+    )
     document = problem_document(problem)
     if coarsen is not None:
         from loadmaster.problem.coarsen import coarsen as coarsened
@@ -250,6 +262,7 @@ def inspect(
 @app.command()
 def place(
     file: File,
+    shape: Shape = None,
     cluster: ClusterName = None,
     costs: CostsFile = None,
     scale_to: ScaleTo = None,
@@ -289,7 +302,10 @@ def place(
         check_writable(output)
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
     op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
-    problem = api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **op_times, **settings)
+    shapes, pins, forbids = shape or (), pin or (), forbid or ()
+    problem = api.problem(
+        file, cluster, model, shapes=shapes, pins=pins, forbids=forbids, **op_times, **settings
+    )
     with LiveProgress() as progress:
         solution = api.place(
             problem,
@@ -336,6 +352,7 @@ def evaluate(
             show_default=False,
         ),
     ],
+    shape: Shape = None,
     cluster: ClusterName = None,
     costs: CostsFile = None,
     scale_to: ScaleTo = None,
@@ -357,8 +374,9 @@ def evaluate(
 
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
     op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
+    shapes, pins, forbids = shape or (), pin or (), forbid or ()
     problem, given = api.read_placement(
-        placement, file, cluster, model, pins=pin or (), forbids=forbid or (), **op_times, **settings
+        placement, file, cluster, model, shapes=shapes, pins=pins, forbids=forbids, **op_times, **settings
     )
     document = evaluation_document(problem, given, api.evaluate(problem, given))
     if as_json:
@@ -372,6 +390,7 @@ def evaluate(
 @app.command()
 def compare(
     file: File,
+    shape: Shape = None,
     cluster: ClusterName = None,
     costs: CostsFile = None,
     scale_to: ScaleTo = None,
@@ -405,7 +424,10 @@ def compare(
 
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
     op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
-    problem = api.problem(file, cluster, model, pins=pin or (), forbids=forbid or (), **op_times, **settings)
+    shapes, pins, forbids = shape or (), pin or (), forbid or ()
+    problem = api.problem(
+        file, cluster, model, shapes=shapes, pins=pins, forbids=forbids, **op_times, **settings
+    )
     groups = None if coarsen is None else coarsened(problem, coarsen)
     names = (
         _supported(problem if groups is None else groups.coarse)

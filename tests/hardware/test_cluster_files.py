@@ -102,6 +102,15 @@ def test_links_are_the_default_but_for_the_last_entry_that_fits() -> None:
     assert rate[1, 2] == rate[2, 1] == 1 / 20e9
 
 
+def test_the_example_in_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "clusters-and-costs.md").read_text(encoding="utf-8")
+    example = text.split("```toml\n")[1].split("```")[0]
+    cluster = parse_cluster(example, "docs.toml")
+    assert cluster.names == ("cpu", "gpu0", "gpu1")
+    latency, rate = cluster.link_arrays()
+    assert (latency[0, 2], rate[1, 2]) == (12e-6, 1 / 20e9)
+
+
 def test_the_host_is_the_first_cpu_if_nothing_is_said() -> None:
     text = replaced('host = "cpu"\n', "").replace('name = "cpu"\nkind = "cpu"', 'name = "cpu"\nkind = "npu"')
     assert parse_cluster(text, "box.toml").host == 0

@@ -99,6 +99,37 @@ def test_bounds_are_below_every_placement_of_somewhat_larger_graphs(problem):
     assert_below(problem, (Placement(device) for device in placed(problem)))
 
 
+def with_twins(problem: Problem) -> Problem:
+    """The first two devices become alike in every respect; nothing is pinned or forbidden."""
+    d = np.array([0, 0, 2])
+
+    def twins(table: np.ndarray) -> np.ndarray:
+        table = table[np.ix_(d, d)].copy()
+        table[0, 1] = table[1, 0] = table[0, 2] / 2
+        return table
+
+    return replace(
+        problem,
+        cluster=Cluster(
+            "twins", tuple(Device(f"d{i}", problem.cluster.devices[j].kind) for i, j in enumerate(d))
+        ),
+        time=problem.time[:, d],
+        latency=twins(problem.latency),
+        rate=twins(problem.rate),
+        send_latency=problem.send_latency[d],
+        send_rate=problem.send_rate[d],
+        recv_latency=problem.recv_latency[d],
+        recv_rate=problem.recv_rate[d],
+        pin=np.full(problem.n, -1, np.int32),
+        forbidden=np.zeros((problem.n, 3), np.bool_),
+    )
+
+
+@given(problems(models(), max_ops=5, devices=st.just(3), backward=True).map(with_twins))
+def test_bounds_are_below_every_placement_on_devices_that_are_alike(problem):
+    assert_below(problem, (Placement(device) for device in placed(problem)))
+
+
 @pytest.mark.parametrize("model", [Serial(), Concurrent(), Pipeline(), Offload()])
 @pytest.mark.parametrize("width", [2, 8])
 def test_bounds_are_below_good_placements_of_graphs_too_large_to_enumerate(model, width):

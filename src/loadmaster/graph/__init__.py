@@ -3,5 +3,7 @@
 from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._graph import Graph
 from loadmaster.graph._layered import layered
+from loadmaster.graph._network import Network
+from loadmaster.graph._onnx import load_onnx
 
-__all__ = ["Graph", "GraphBuilder", "layered"]
+__all__ = ["Graph", "GraphBuilder", "Network", "layered", "load_onnx"]

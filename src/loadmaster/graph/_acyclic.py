@@ -24,7 +24,7 @@ from numba import njit
 
 from loadmaster.graph._order import csr_from_pairs
 
-__all__ = ["Guard", "merge_into_readers", "merge_labels", "merge_pairs", "quotient_arcs"]
+__all__ = ["Guard", "earliest_starts", "merge_into_readers", "merge_labels", "merge_pairs", "quotient_arcs"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -107,6 +107,23 @@ def _demand_order(n, pred_ptr, pred, sinks):  # type: ignore[no-untyped-def]
                 made += 1
                 top -= 1
     return position
+
+
+def earliest_starts(tail: IntArray, head: IntArray, time: FloatArray) -> FloatArray:
+    """(n,) seconds at which an op can start if each takes its ``time`` and nothing else stands in its way."""
+    n = len(time)
+    order = np.argsort(demand_order(n, tail, head))
+    return _earliest_starts(order, *csr_from_pairs(tail, head, n), time)
+
+
+@njit(cache=True, nogil=True)
+def _earliest_starts(order, ptr, succ, time):  # type: ignore[no-untyped-def]
+    start = np.zeros(len(order))
+    for v in order:
+        end = start[v] + time[v]
+        for j in range(ptr[v], ptr[v + 1]):
+            start[succ[j]] = max(start[succ[j]], end)
+    return start
 
 
 @njit(cache=True, nogil=True)

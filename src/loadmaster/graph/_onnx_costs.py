@@ -93,6 +93,7 @@ SHAPE_ONLY = {
 def flops(op: Op) -> float | None:
     """Floating point operations of one run, or None where the operator is not known.
 
+    >>> from loadmaster.graph._onnx_op import Tensor
     >>> flops(Op("MatMul", (Tensor((2, 3)), Tensor((3, 5))), (Tensor((2, 5)),)))
     60.0
     """

@@ -193,18 +193,21 @@ def _det(op: Op) -> float:
 
 def _dft(op: Op) -> float:
     """Cooley and Tukey's 5 n log n per transform."""
-    x, y = op.input(0), op.output
+    y = op.output.shape
     axis = int(op.values[2].item()) if 2 in op.values else op.attributes.get("axis", -2)
-    length = int(op.values[1].item()) if 1 in op.values else x.shape[axis]
-    transforms = y.size // max(y.shape[-1] * y.shape[axis], 1)
-    return transforms * _transform(length)
+    length = _signal(y[axis], op) if op.has(1) else op.input(0).shape[axis]
+    return op.output.size // max(y[-1] * y[axis], 1) * _transform(length)
 
 
 def _stft(op: Op) -> float:
     """A transform per frame, after the window."""
-    frames = math.prod(op.output.shape[:2])
-    length = op.input(2).shape[0] if op.has(2) else int(op.values[3].item())
-    return frames * (_transform(length) + op.has(2) * length)
+    y = op.output.shape
+    return y[0] * y[1] * (_transform(length := _signal(y[2], op)) + op.has(2) * length)
+
+
+def _signal(bins: int, op: Op) -> int:
+    """Length of a signal of which a transform gives so many bins, or half as many."""
+    return 2 * (bins - 1) if op.attributes.get("onesided", 0) else bins
 
 
 def _transform(length: int) -> float:

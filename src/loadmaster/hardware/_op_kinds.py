@@ -27,17 +27,18 @@ TYPES = {
     """,
     "view": """
         reshape squeeze unsqueeze flatten identity view viewas unsafeview expanddims shapeof shape size
-        rank noop stopgradient alias detach
+        rank noop stopgradient alias detach bitcast
     """,
     "conv": """
         conv conv1d conv2d conv3d convolution groupconvolution convolutionbackpropdata
         groupconvolutionbackpropdata convtranspose depthwiseconv depthwiseconv2d depthwiseconv2dnative
-        deformableconvolution convinteger qlinearconv fusedconv binaryconvolution
+        deformableconvolution deformconv convinteger qlinearconv fusedconv binaryconvolution
+        causalconvwithstate
     """,
     "matmul": """
         matmul gemm batchmatmul batchmatmulv2 fullyconnected linear einsum mm bmm addmm baddbmm addbmm
         matmulinteger qlinearmatmul attention scaleddotproductattention multiheadattention dense
-        innerproduct fusedmatmul dot tensordot
+        innerproduct fusedmatmul dot tensordot linearattention
     """,
     "recurrent": """
         lstm gru rnn lstmcell grucell rnncell lstmsequence grusequence rnnsequence augrucell blocklstm
@@ -52,7 +53,9 @@ TYPES = {
         fakequantize quantizelinear dequantizelinear dropout bernoulli scale swiglu glu masking mask
         update sgd adam momentum rmsprop optimizer optimizerstep applygradient applygradientdescent
         applyadam assign assignadd assignsub accumulate batchnorm batchnormalization batchnorminference
-        fusedbatchnorm fusedbatchnormv3 rotaryembedding rope isnan isinf
+        fusedbatchnorm fusedbatchnormv3 rotaryembedding rope isnan isinf acos acosh asin asinh atan
+        atanh sinh cosh bitshift bitwiseand bitwiseor bitwisexor bitwisenot thresholdedrelu shrink
+        dynamicquantizelinear randomnormal randomnormallike randomuniform randomuniformlike affinegrid
     """,
     "reduction": """
         softmax logsoftmax layernorm layernormalization skiplayernormalization instancenormalization
@@ -63,6 +66,7 @@ TYPES = {
         globalavgpool globalmaxpool adaptiveavgpool adaptiveaveragepool adaptivemaxpool lppool pool
         crossentropy softmaxcrossentropy softmaxcrossentropyloss sparsesoftmaxcrossentropy nllloss
         negativeloglikelihoodloss loss norm var std nonmaxsuppression sort unique amax amin logsumexp
+        reducelogsum globallppool hardmax cumprod multinomial maxroipool
     """,
     "memory": """
         concat concatv2 cat stack pack unpack unstack split splitv variadicsplit slice stridedslice
@@ -72,7 +76,8 @@ TYPES = {
         tofp16 resize upsample interpolate depthtospace spacetodepth spacetobatch batchtospace
         spacetobatchnd batchtospacend reorder roll reverse reversesequence reversev2 flip range onehot
         eyelike eye zeros ones zeroslike oneslike constantofshape fill full trilu tril triu expand
-        broadcast nonzero identityn send recv memcpy shift indexselect shufflechannels
+        broadcast nonzero identityn send recv memcpy shift indexselect shufflechannels castlike
+        centercroppad compress col2im maxunpool tensorscatter gridsample roialign
     """,
 }
 KIND_OF = {name: kind for kind, names in TYPES.items() for name in names.split()}

@@ -8,6 +8,7 @@ from loadmaster.placers.expert import Expert
 from loadmaster.placers.greedy import Greedy
 from loadmaster.placers.heft import Heft
 from loadmaster.placers.local_search import LocalSearch
+from loadmaster.placers.min_cut import MinCut
 from loadmaster.placers.random import Random
 from loadmaster.placers.single import Single
 
@@ -15,7 +16,7 @@ __all__ = ["PLACERS", "Budget", "Placer", "Progress", "ProgressCallback", "get_p
 
 PLACERS: dict[str, Placer] = {
     placer.name: placer
-    for placer in (Single(), Random(), Greedy(), Expert(), Heft(), LocalSearch(), Annealing())
+    for placer in (Single(), Random(), Greedy(), Expert(), Heft(), MinCut(), LocalSearch(), Annealing())
 }
 """All placers by name, with their default hyper-parameters."""
 

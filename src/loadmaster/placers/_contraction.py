@@ -399,7 +399,10 @@ def _channels(problem: Problem, first: IntArray) -> tuple[IntArray, FloatArray]:
 def _nets(
     problem: Problem, atom_of: IntArray, booked: npt.NDArray[np.int64], rates: FloatArray
 ) -> tuple[IntArray, list[IntArray], FloatArray, FloatArray]:
-    """(E, 2) producer and load, readers, and (E, C) costs; tensors with equal ends are added up, free ones left out."""
+    """(E, 2) producer and load, readers, and (E, C) costs; tensors with equal ends are added up, free ones left out.
+
+    Where receiving costs as much as sending it does not matter which end is the producer.
+    """
     graph = problem.graph
     reader = atom_of[graph.consumer_op] if graph.edges else np.zeros(0, np.int32)
     own = atom_of[graph.tensor_producer] if graph.tensors else np.zeros(0, np.int32)
@@ -409,17 +412,18 @@ def _nets(
     tensor, reader = (pairs // max(problem.n, 1)), (pairs % max(problem.n, 1)).astype(np.int32)
     found, start = np.unique(tensor, return_index=True)
     stop = np.append(start[1:], len(tensor))
+    symmetric = bool((rates[:, :2] == rates[:, 2:]).all())
     number: dict[tuple[int, int, bytes], int] = {}
     ends: list[tuple[int, int]] = []
     readers: list[IntArray] = []
     of_tensor = np.empty(len(found), np.int64)
     side = booked[graph.tensor_producer[found]].tolist()
     for i, (t, begin, end) in enumerate(zip(found.tolist(), start.tolist(), stop.tolist(), strict=True)):
-        read = reader[begin:end]
-        key = (int(own[t]), side[i], read.tobytes())
+        read, home = reader[begin:end], int(own[t])
+        key = (side[i], -1, np.sort(np.append(read, own[t])).tobytes()) if symmetric else (side[i], home, read.tobytes())
         if key not in number:
             number[key] = len(ends)
-            ends.append(key[:2])
+            ends.append((home, side[i]))
             readers.append(read)
         of_tensor[i] = number[key]
     size = problem.size[found]

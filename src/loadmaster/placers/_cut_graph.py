@@ -1,12 +1,13 @@
 """Minimum cuts for the ``serial`` execution model.
 
-Both cuts below share one idea. A node is an atom (what moves as one); it lies on the source side for one choice and on the sink
-side for the other. What a choice costs by itself is an arc from the source or to the sink. A tensor's one charge per destination
-is an auxiliary node: the arcs between it and the readers are infinite, so that it takes the side of *any* reader on that side, and its
-one arc to or from the producer carries the charge once, however many readers there are.
+Both cuts below share one idea. A node is an atom (what moves as one); it lies on the source side for one
+choice and on the sink side for the other. What a choice costs by itself is an arc from the source or to the
+sink. A tensor's one charge per destination is an auxiliary node: the arcs between it and the readers are
+infinite, so that it takes the side of *any* reader on that side, and its one arc to or from the producer
+carries the charge once, however many readers there are.
 
-Capacities are whole numbers: seconds times a power of two, rounded down, so that the value of the cut, scaled back, never
-exceeds the true minimum.
+Capacities are whole numbers: seconds times a power of two, rounded down, so that the value of the cut, scaled
+back, never exceeds the true minimum.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ BITS = 59
 
 
 class Arcs(NamedTuple):
-    """Arcs of a flow network with ``nodes`` nodes besides the source (-1) and the sink (-2); capacities in seconds."""
+    """Arcs of a flow network with ``nodes`` nodes besides the source (-1) and the sink (-2); capacities in
+    seconds."""
 
     nodes: int
     tail: npt.NDArray[np.int64]
@@ -41,7 +43,8 @@ class Arcs(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A minimum cut: its value, rounded down (infinite if there is no finite cut), and which nodes are on the source's side."""
+    """A minimum cut: its value, rounded down (infinite if there is no finite cut), and which nodes are on
+    the source's side."""
 
     value: float
     source_side: BoolArray
@@ -78,7 +81,8 @@ def minimum_cut(arcs: Arcs) -> Cut:
 def two_device_arcs(problem: Problem, atoms: Atoms, pair: tuple[int, int], price: FloatArray) -> Arcs:
     """The network whose cuts are the placements on two devices; the source's side is the first of the pair.
 
-    ``price`` (D,) seconds per byte is added to what an op costs on each device (a Lagrangian multiplier of its memory).
+    ``price`` (D,) seconds per byte is added to what an op costs on each device (a Lagrangian multiplier of
+    its memory).
     """
     first, second = pair
     graph = problem.graph

@@ -2,9 +2,9 @@
 
 References
 ----------
-Y. Boykov, O. Veksler, R. Zabih, "Fast approximate energy minimization via graph cuts", IEEE TPAMI 23(11), 2001. The charge of a
-tensor is not submodular where links are unlike, so the cut minimises an upper bound that is exact where nothing moves (a
-majorisation), and the caller accepts a move only if the true cost falls.
+Y. Boykov, O. Veksler, R. Zabih, "Fast approximate energy minimization via graph cuts", IEEE TPAMI 23(11),
+2001. The charge of a tensor is not submodular where links are unlike, so the cut minimises an upper bound
+that is exact where nothing moves (a majorisation), and the caller accepts a move only if the true cost falls.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ FloatArray = npt.NDArray[np.float64]
 def expand(problem: Problem, atoms: Atoms, at: IntArray, target: int, price: FloatArray) -> IntArray:
     """(atoms,) devices after the best expansion of device ``target``: every atom stays or goes there.
 
-    ``at`` (atoms,) is where they are; ``price`` (D,) seconds per byte is added to what an atom costs on a device. On the source's
-    side an atom stays. Let h be the device of a tensor's producer p, and e a device with readers of it.
+    ``at`` (atoms,) is where they are; ``price`` (D,) seconds per byte is added to what an atom costs on a
+    device. On the source's side an atom stays. Let h be the device of a tensor's producer p, and e a device
+    with readers of it.
     """
     graph = problem.graph
     producer = atoms.of_op[graph.tensor_producer].astype(np.int64)
@@ -40,7 +41,8 @@ def expand(problem: Problem, atoms: Atoms, at: IntArray, target: int, price: Flo
     network.add(every, -2, np.where(movable, cost[every, at], 0.0))  # stays: the arc to the sink is cut
     network.add(-1, every[movable], cost[movable, target])
     network.add(-1, every[~movable], np.full((~movable).sum(), np.inf))
-    # Where an atom already is on the target, staying and going are the same: it is held on the side of "stays" and charged nothing.
+    # Where an atom already is on the target, staying and going are the same: it is held on the side of
+    # "stays" and charged nothing.
 
     home = at[producer]
     size = problem.size
@@ -59,8 +61,8 @@ def expand(problem: Problem, atoms: Atoms, at: IntArray, target: int, price: Flo
     go = link(goal, group_device, group_tensor)  # if the producer goes to the target
     here = group_device == target
     fixed = group_home == target
-    # Readers elsewhere (e != target): the charge is due while some reader stays; w = stay whether or not the producer stays where
-    # that is an upper bound, and the rest only if the producer goes.
+    # Readers elsewhere (e != target): the charge is due while some reader stays; w = stay whether or not the
+    # producer stays where that is an upper bound, and the rest only if the producer goes.
     base = np.where(fixed, go, np.where(here, 0.0, stay))
     extra = np.where(fixed | here, 0.0, np.maximum(go - stay, 0.0))
     some_stays = network.new(len(groups))
@@ -78,7 +80,9 @@ def expand(problem: Problem, atoms: Atoms, at: IntArray, target: int, price: Flo
     some_goes = np.full(graph.tensors, -1, np.int64)
     some_goes[fresh] = network.new(len(fresh))
     network.add(
-        producer[fresh], some_goes[fresh], link(home[fresh].astype(np.int64), np.full(len(fresh), target), fresh)
+        producer[fresh],
+        some_goes[fresh],
+        link(home[fresh].astype(np.int64), np.full(len(fresh), target), fresh),
     )
     reads = some_goes[tensor] >= 0
     network.add(some_goes[tensor[reads]], consumer[reads], np.full(reads.sum(), np.inf))
@@ -99,7 +103,9 @@ class _Network:
         self.nodes += count
         return np.arange(self.nodes - count, self.nodes, dtype=np.int64)
 
-    def add(self, tail: npt.NDArray[np.int64] | int, head: npt.NDArray[np.int64] | int, capacity: FloatArray) -> None:
+    def add(
+        self, tail: npt.NDArray[np.int64] | int, head: npt.NDArray[np.int64] | int, capacity: FloatArray
+    ) -> None:
         """Add arcs; those without capacity are left out."""
         keep = capacity > 0
         shape = capacity.shape

@@ -231,15 +231,20 @@ def random_segments(problem: Problem, rng: np.random.Generator, *, full: bool = 
         return np.zeros(0, np.int32)
     order = random_order(atoms, rng)
     sequence = _device_sequence(problem, atoms, order, rng)
-    if full:
-        quota = np.full(len(sequence), np.inf)
-    else:
+    # Atoms without a choice (inputs pinned to the host) would end stretches: mostly they are set aside.
+    lone = atoms.allowed.sum(axis=1) == 1
+    if rng.random() < 0.25:
+        lone[:] = False
+    at = np.where(lone, atoms.allowed.argmax(axis=1), -1).astype(np.int32)
+    capacity = problem.capacity - sum_by(at[lone], atoms.memory[lone], problem.devices)
+    order = order[~lone[order]]
+    quota = np.full(len(sequence), np.inf)
+    if not full:
         wanted = int(rng.integers(1, len(sequence) + 1))
-        cuts = np.sort(rng.integers(0, atoms.count + 1, wanted - 1))
-        sizes = np.diff(np.concatenate([[0], cuts, [atoms.count]]))
-        quota = np.concatenate([sizes, np.full(len(sequence) - wanted, np.inf)])
-    at = _fill(order, sequence, quota, atoms.allowed, atoms.memory, problem.capacity)
-    return None if at[0] == -2 else at[atoms.of_op]
+        cuts = np.sort(rng.integers(0, len(order) + 1, wanted - 1))
+        quota[:wanted] = np.diff(np.concatenate([[0], cuts, [len(order)]]))
+    filled = _fill(order, sequence, quota, atoms.allowed, atoms.memory, capacity, at)
+    return at[atoms.of_op] if filled else None
 
 
 def _device_sequence(problem: Problem, atoms: Atoms, order: IntArray, rng: np.random.Generator) -> IntArray:
@@ -257,10 +262,8 @@ def _device_sequence(problem: Problem, atoms: Atoms, order: IntArray, rng: np.ra
 
 
 @njit(cache=True, nogil=True)
-def _fill(order, sequence, quota, allowed, memory, capacity):  # type: ignore[no-untyped-def]
-    """Hand out stretches of ``order`` to the devices of ``sequence``; -2 in the first entry if an atom is
-    left over."""
-    at = np.full(max(len(order), 1), -1, np.int32)
+def _fill(order, sequence, quota, allowed, memory, capacity, at):  # type: ignore[no-untyped-def]
+    """Hand out stretches of ``order`` to the devices of ``sequence``, into ``at``; False if an atom is left over."""
     i, taken, used = 0, 0, 0.0
     for a in order:
         while i < len(sequence):
@@ -270,12 +273,11 @@ def _fill(order, sequence, quota, allowed, memory, capacity):  # type: ignore[no
             i += 1
             taken, used = 0, 0.0
         if i == len(sequence):
-            at[0] = -2
-            return at
+            return False
         at[a] = sequence[i]
         taken += 1
         used += memory[a]
-    return at[: len(order)]
+    return True
 
 
 def random_order(atoms: Atoms, rng: np.random.Generator) -> IntArray:

@@ -46,16 +46,22 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
-CELLS = 3_000_000
+CELLS = 8_000_000
 """(state, budget) pairs of a table."""
+FEWEST = 1000
+"""States that a kind is taken to have at least: a few states do not need a finer grid."""
 MOST_CELLS = 32_000_000
 """The same after all refinements."""
 STEPS = (1.0, 0.5, 0.25, 0.1)
 """Points between the best prices so far and those of the master at which bundles are priced."""
 EXACT = 20_000
 """Steps of the best-first search behind one pricing."""
+EXACT_AT_LIMIT = 500_000
+"""The same where it may settle the matter."""
 COMPLEMENTS = 5
 """Bundles per round that are priced disjointly from the best one."""
+STRIDE = 0.6
+"""Where the next target lies between what is proven and what may be possible."""
 CLOSE = 2e-7
 """A bound this close to the limit (relative) is as good as the limit."""
 NARROW = 2e-5
@@ -143,7 +149,7 @@ class Prover:
 
     def _regrid(self) -> None:
         """Grids whose rounding spares the bundles that the master used; two sets of tables, one for each thread."""
-        sizes = [max(256, min(20_000, self._cells // states.count)) for states in self.states]
+        sizes = [max(256, min(self._cells // FEWEST, self._cells // states.count)) for states in self.states]
         self._grids = [
             grid_of(states, self.limit, size, usage)
             for states, size, usage in zip(self.states, sizes, self._usage, strict=True)
@@ -159,7 +165,8 @@ class Prover:
     # -- pricing ----------------------------------------------------------------------------------------------------
 
     def _price(
-        self, tables: list[Table], prices: FloatArray, load_prices: FloatArray, target: float, *, more: bool = False
+        self, tables: list[Table], prices: FloatArray, load_prices: FloatArray, target: float, *, more: bool = False,
+        exact: int = EXACT,
     ) -> _Priced:
         """The best bundle of each kind, a few lighter ones (``more``), and what follows from them."""
         columns: list[tuple[int, IntArray, bool]] = []
@@ -168,7 +175,7 @@ class Prover:
         for k, (states, table) in enumerate(zip(self.states, tables, strict=True)):
             values.append(best_values(states, table, prices, load_prices[k] / target).copy())
             budget = table.grid.budget(target)
-            bound, path = exact_bundle(states, table, target, EXACT)
+            bound, path = exact_bundle(states, table, target, exact)
             worth[k] = max(bound, 0.0)
             if len(path):
                 columns.append((k, path, False))
@@ -272,7 +279,7 @@ class _Run:
 
     def _next_target(self) -> float:
         proven = self.prover.best.value
-        return min(proven + 0.6 * (self.possible - proven), self.top)
+        return min(proven + STRIDE * (self.possible - proven), self.top)
 
     def search(self) -> None:
         """Rounds until the bound is as good as it gets."""
@@ -298,10 +305,10 @@ class _Run:
         proven = self.prover.best.value
         return proven >= self.top * (1.0 - 1e-12) or self.possible - proven <= NARROW * self.possible
 
-    def _centre(self, *, more: bool = False) -> None:
+    def _centre(self, *, more: bool = False, exact: int = EXACT) -> None:
         """Price at the best prices so far, for the present target and grids."""
         prover = self.prover
-        priced = prover._price(prover._tables[0], self.prices, self.load_prices, self.target, more=more)
+        priced = prover._price(prover._tables[0], self.prices, self.load_prices, self.target, more=more, exact=exact)
         self._note(priced, self.prices, self.load_prices)
         self.prices, self.load_prices = self.prices * priced.scale, self.load_prices * priced.scale
         self.ratio = priced.ratio
@@ -382,7 +389,7 @@ class _Run:
         """The target is proven out of reach: try the limit itself, then go on between the two."""
         self.target, target = self.top, self.target
         self.load_prices = self.load_prices * (self.top / target)
-        self._centre()
+        self._centre(exact=EXACT_AT_LIMIT)
         if self.ratio <= 1.0:
             self._recentre(self._next_target())
 

@@ -1,12 +1,15 @@
-"""Stages that reach over a gate, all at once.
+"""Stages that reach over a station, all at once.
 
-The walk down from an ideal I ends at the last gate G before it. Stages that start before G are not walked one by one, as all of them
-contain the same atoms behind G. For a start J only the loads of G - J matter, and how G - J meets the nets that cross G: for
-each of them it has none of the pins before G, all of them, or some of them, with or without the producer. That is the
-*signature* of G - J; stages with the same one form a group. Within a group, a kind and a state, a stage is dropped if another is no worse
-in value, load and memory.
+Where the ideals of one size are few, each of them is a *station*. By taking away the last atom of an ideal again and again one comes to exactly
+one station M of that size, and there the walk down from the ideal ends (``_ideal_kernel.py``). What it would meet beyond are starts
+J of stages that contain the same atoms outside M. So only the loads of M - J matter, and how M - J meets the nets that cross M: for
+each of them it has none of the pins inside M, all of them, or some of them, with or without the producer. That is the *signature* of M - J;
+stages with the same one form a group. Within a group, a kind and a state, a stage is dropped if another is no worse in value, load and
+memory.
 
-What remains is a :class:`Front`. It is built at each gate from the front of the gate before and the ideals in between.
+What remains is a :class:`Front`. It is built at each size with stations, from the front of the last such size and the ideals
+in between. Without fronts the program would look at all pairs of ideals; with them, at those between two such sizes, which is
+what makes long graphs cheap.
 """
 
 from __future__ import annotations
@@ -20,27 +23,32 @@ from numba import njit
 from loadmaster.placers._contraction import Tables
 from loadmaster.placers._ideal_walk import offer
 
-__all__ = ["Front", "Starts", "build_front", "empty_front", "extend", "new_starts", "no_starts", "note", "note_gate"]
+__all__ = ["Front", "Starts", "build_front", "empty_front", "extend", "new_starts", "no_starts", "note", "note_station"]
 
 IntArray = npt.NDArray[np.int32]
 LongArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 NONE, ALL, SENDS, RECEIVES = 0, 1, 2, 3
-"""How a stage meets a net: no pin before the gate, all, some and the producer, some without the producer."""
+"""How a stage meets a net that crosses the station: no pin inside, all of them, some and the producer, some without it."""
 COMPARED = 64
 """How many stages of its list a stage is compared with when there are more than two criteria."""
 
 
 class Front(NamedTuple):
-    """X nets cross the gate; G groups of lists of stages."""
+    """W stations, X nets that cross one of them, G groups of lists of stages."""
 
-    gate: int
-    """Number of atoms before the gate."""
+    size: int
+    """Number of atoms of a station."""
+    member: BoolArray
+    """(W, N) the atoms of each station."""
     net: IntArray
     """(X,)."""
     before: IntArray
-    """(X,) pins before the gate."""
+    """(W, X) pins inside each station."""
+    station: IntArray
+    """(G,)."""
     signature: npt.NDArray[np.uint8]
     """(G, X)."""
     group_ptr: LongArray
@@ -58,14 +66,38 @@ class Front(NamedTuple):
     """(stages, L) compute alone, which only grows."""
 
 
+class Starts(NamedTuple):
+    """What the walks from the next stations note: a row for each ideal met, and for each group of the station they end at."""
+
+    front_size: int
+    member: BoolArray
+    net: IntArray
+    before: IntArray
+    """As in the front to come."""
+    index: IntArray
+    """(X,) where the net is among those of the old front, or -1."""
+    fill: LongArray
+    """(2,) rows in use; the station that the walk comes from."""
+    source: LongArray
+    """(rows,) an ideal, or -1 - g for group g of the old front."""
+    numbers: FloatArray
+    """(rows, K * L + C * L + 1) compute, communication and memory of what the walk has collected."""
+    extra: FloatArray
+    """(rows, C * L) see :func:`_unite`."""
+    signature: npt.NDArray[np.uint8]
+    """(rows, X + 1) and the station first."""
+
+
 def empty_front(tables: Tables) -> Front:
-    """Nothing starts before the first gate."""
+    """At the empty ideal there is no stage yet."""
     columns = tables.loads * (2 if tables.overlap else 1) + int(tables.crowded)
     none, zero = np.zeros(0, np.int32), np.zeros(1, np.int64)
     return Front(
-        gate=0,
+        size=0,
+        member=np.zeros((1, len(tables.memory)), np.bool_),
         net=none,
-        before=none,
+        before=np.zeros((1, 0), np.int32),
+        station=none,
         signature=np.zeros((0, 0), np.uint8),
         group_ptr=zero,
         list_ptr=zero,
@@ -78,63 +110,49 @@ def empty_front(tables: Tables) -> Front:
     )
 
 
-class Starts(NamedTuple):
-    """What the walk from a gate notes about the ideals that it meets, for the front at that gate."""
-
-    net: IntArray
-    before: IntArray
-    """(X,) nets that cross the gate, and their pins before it."""
-    index: IntArray
-    """(X,) where the net is among those of the front before, or -1."""
-    fill: LongArray
-    """(2,) ideals noted; groups of the front before that go on."""
-    ideal: IntArray
-    """(room,)."""
-    numbers: FloatArray
-    """(room + 1, K * L + C * L + 1) compute, communication, memory of the stage from there; last, from the gate before."""
-    signature: npt.NDArray[np.uint8]
-    """(room, X)."""
-    extra: FloatArray
-    """(G, C * L) see :func:`_unite`."""
+# -- using a front ------------------------------------------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True)
-def _unite(tables, front, walk, group):  # type: ignore[no-untyped-def]
-    """Fill ``walk.extra``: communication of a stage of the group united with the walk's stage, less that of the two apart.
+def _unite(tables, front, walk, group, extra):  # type: ignore[no-untyped-def]
+    """Fill ``extra``: communication of a stage of the group united with the walk's stage, less that of the two apart.
 
-    Only nets that both have pins of count. The walk stands at the gate, so that its stage has no pin before the gate, and
-    each of the two apart pays for the net: by sending if it has the producer, else by receiving.
+    Only nets count that both have pins of. The walk stands at the station, so that its stage has no pin inside, and each of the
+    two apart pays for the net: by sending if it has the producer, else by receiving.
     """
     loads, channels = tables.loads, tables.send.shape[1]
-    walk.extra[:] = 0.0
+    extra[:] = 0.0
+    station = front.station[group]
     for x in range(len(front.net)):
         e, how = front.net[x], front.signature[group, x]
         if how == NONE or walk.count[e] == 0:
             continue
-        home = tables.home[e]
-        first = how == SENDS or (how == ALL and home < front.gate)
-        second = home >= front.gate and walk.inside[home]
-        whole = how == ALL and walk.count[e] == tables.pins[e] - front.before[x]
+        home, before = tables.home[e], front.before[station, x]
+        first = how == SENDS or (how == ALL and front.member[station, home])
+        second = walk.inside[home]
+        whole = how == ALL and walk.count[e] == tables.pins[e] - before
         for c in range(channels):
-            change = -(tables.send[e, c] if first else tables.recv[e, c]) - (tables.send[e, c] if second else tables.recv[e, c])
+            send, recv = tables.send[e, c], tables.recv[e, c]
+            change = -(send if first else recv) - (send if second else recv)
             if not whole:
-                change += tables.send[e, c] if first or second else tables.recv[e, c]
-            walk.extra[c * loads + tables.load[e]] += change
+                change += send if first or second else recv
+            extra[c * loads + tables.load[e]] += change
 
 
 @njit(cache=True, nogil=True)
-def extend(tables, rules, front, walk, depth):  # type: ignore[no-untyped-def]
-    """Offer the target of the walk all stages of the front, united with the walk's stage."""
-    loads = tables.loads
-    simple = loads == 1 and not tables.overlap and not tables.crowded
-    for group in range(len(front.group_ptr) - 1):
-        _unite(tables, front, walk, group)
+def extend(tables, rules, front, walk, depth, station):  # type: ignore[no-untyped-def]
+    """Offer the target of the walk all stages of a station's groups, united with the walk's stage."""
+    simple = tables.loads == 1 and not tables.overlap and not tables.crowded
+    for group in range(len(front.station)):
+        if front.station[group] != station:
+            continue
+        _unite(tables, front, walk, group, walk.extra)
         for i in range(front.group_ptr[group], front.group_ptr[group + 1]):
             k = front.kind[i]
             state = tables.following[front.state[i], k]
-            low, high = front.list_ptr[i], front.list_ptr[i + 1]
             if walk.row[state] < 0.0:
                 continue
+            low, high = front.list_ptr[i], front.list_ptr[i + 1]
             if not simple:
                 for j in range(low, high):
                     value = _united_value(tables, rules, front, walk, depth, k, j)
@@ -154,8 +172,7 @@ def extend(tables, rules, front, walk, depth):  # type: ignore[no-untyped-def]
                 else:
                     b = middle
             for j in range(max(a - 1, low), min(a + 1, high)):
-                value = max(front.value[j], front.cost[j, 0] + more)
-                offer(walk, state, value, front.origin[j], k)
+                offer(walk, state, max(front.value[j], front.cost[j, 0] + more), front.origin[j], k)
 
 
 @njit(cache=True, nogil=True)
@@ -179,35 +196,127 @@ def _united_value(tables, rules, front, walk, depth, k, j):  # type: ignore[no-u
     return value
 
 
+# -- building the next one ------------------------------------------------------------------------------------------
+
+
 @njit(cache=True, nogil=True)
-def _crossing(tables, front, gate):  # type: ignore[no-untyped-def]
-    """Nets that cross the next gate: (net, pins before it, index among the nets of the front or -1)."""
-    room = len(front.net)
-    for v in range(front.gate, gate):
-        room += tables.net_ptr[v + 1] - tables.net_ptr[v]
-    net, before, index = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32)
+def no_starts(tables, front):  # type: ignore[no-untyped-def]
+    """Nothing is to be noted."""
+    none, numbers = np.zeros(0, np.int32), np.zeros((0, 0))
+    empty = np.zeros(0, np.int64)
+    return Starts(0, front.member, none, front.before, none, empty, empty, numbers, numbers, np.zeros((0, 0), np.uint8))
+
+
+@njit(cache=True, nogil=True)
+def new_starts(tables, lattice, front, walk, size, rows):  # type: ignore[no-untyped-def]
+    """Room for so many notes on the way from the stations of a size down to those of the front."""
+    first, stations = lattice.level[size], lattice.level[size + 1] - lattice.level[size]
+    member = np.zeros((stations, front.member.shape[1]), np.bool_)
+    seen = np.zeros(len(tables.home), np.bool_)
+    crossing = np.empty(len(tables.home), np.int32)
     found = 0
     for x in range(len(front.net)):
-        e = front.net[x]
-        if tables.pin[tables.pin_ptr[e + 1] - 1] >= gate:
-            net[found], index[found] = e, x
-            found += 1
-    for v in range(front.gate, gate):
-        for i in range(tables.net_ptr[v], tables.net_ptr[v + 1]):
-            e = tables.net[i]
-            if tables.pin[tables.pin_ptr[e]] == v and tables.pin[tables.pin_ptr[e + 1] - 1] >= gate:
-                net[found], index[found] = e, -1
-                found += 1
+        seen[front.net[x]] = True
+        crossing[found] = front.net[x]
+        found += 1
+    for w in range(stations):
+        ideal = first + w
+        for _ in range(size - front.size):
+            last = lattice.top_ptr[ideal + 1] - 1
+            v = lattice.top[last]
+            member[w, v] = True
+            for i in range(tables.net_ptr[v], tables.net_ptr[v + 1]):
+                if not seen[tables.net[i]]:
+                    seen[tables.net[i]] = True
+                    crossing[found] = tables.net[i]
+                    found += 1
+            ideal = lattice.below[last]
+        member[w] |= front.member[ideal - lattice.level[front.size]]
+    before = np.zeros((stations, found), np.int32)
+    net, index = np.empty(found, np.int32), np.empty(found, np.int32)
+    kept = 0
     for x in range(found):
-        before[x] = 0
-        for i in range(tables.pin_ptr[net[x]], tables.pin_ptr[net[x] + 1]):
-            before[x] += tables.pin[i] < gate
-    return net[:found].copy(), before[:found].copy(), index[:found].copy()
+        e = crossing[x]
+        crosses = False
+        for w in range(stations):
+            inside = 0
+            for i in range(tables.pin_ptr[e], tables.pin_ptr[e + 1]):
+                inside += member[w, tables.pin[i]]
+            before[w, kept] = inside
+            crosses = crosses or 0 < inside < tables.pins[e]
+        if crosses:
+            net[kept], index[kept] = e, x if x < len(front.net) else -1
+            kept += 1
+    columns, channels = walk.compute.shape[1], walk.comm.shape[1]
+    return Starts(
+        front.size,
+        member,
+        net[:kept].copy(),
+        before[:, :kept].copy(),
+        index[:kept].copy(),
+        np.zeros(2, np.int64),
+        np.empty(rows, np.int64),
+        np.empty((rows, columns + channels + 1)),
+        np.zeros((rows, channels)),
+        np.empty((rows, kept + 1), np.uint8),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _note(starts, walk, depth, source):  # type: ignore[no-untyped-def]
+    row = starts.fill[0]
+    starts.fill[0] += 1
+    columns, channels = walk.compute.shape[1], walk.comm.shape[1]
+    starts.source[row] = source
+    starts.numbers[row, :columns] = walk.compute[depth]
+    starts.numbers[row, columns : columns + channels] = walk.comm[depth]
+    starts.numbers[row, columns + channels] = walk.memory[depth]
+    starts.signature[row, 0] = starts.fill[1]
+    return row
+
+
+@njit(cache=True, nogil=True)
+def note(tables, starts, walk, depth, ideal):  # type: ignore[no-untyped-def]
+    """Note the ideal at which the walk stands."""
+    row = _note(starts, walk, depth, ideal)
+    station = starts.fill[1]
+    for x in range(len(starts.net)):
+        e, before = starts.net[x], starts.before[station, x]
+        how = SENDS if walk.inside[tables.home[e]] else RECEIVES
+        if walk.count[e] == 0 or before == tables.pins[e]:
+            how = NONE
+        elif walk.count[e] == before:
+            how = ALL
+        starts.signature[row, x + 1] = how
+
+
+@njit(cache=True, nogil=True)
+def note_station(tables, starts, front, walk, depth, old):  # type: ignore[no-untyped-def]
+    """The walk stands at station ``old`` of the front: the stages of its groups go on, with what the walk has collected."""
+    station = starts.fill[1]
+    for g in range(len(front.station)):
+        if front.station[g] != old:
+            continue
+        row = _note(starts, walk, depth, -1 - g)
+        _unite(tables, front, walk, g, starts.extra[row])
+        for x in range(len(starts.net)):
+            e, before = starts.net[x], starts.before[station, x]
+            was = 0 if starts.index[x] < 0 else front.before[old, starts.index[x]]
+            how = NONE if was == 0 else front.signature[g, starts.index[x]]
+            if before == tables.pins[e]:
+                how = NONE
+            elif was == 0:
+                how = ALL if before > 0 else NONE
+            elif how == NONE and before > was:
+                how = SENDS if walk.inside[tables.home[e]] else RECEIVES
+            elif how == RECEIVES and walk.inside[tables.home[e]]:
+                how = SENDS
+            starts.signature[row, x + 1] = how
 
 
 @njit(cache=True, nogil=True)
 def _grouped(signature):  # type: ignore[no-untyped-def]
-    """Group of each row, and one row per group. Equal rows are found by their hash; a collision only splits a group."""
+    """Group of each row, and an example of each group. Equal rows are found by a hash; a collision only splits a group."""
     rows = len(signature)
     key = np.zeros(rows, np.int64)
     for r in range(rows):
@@ -229,129 +338,12 @@ def _grouped(signature):  # type: ignore[no-untyped-def]
             example[groups] = r
             groups += 1
         group[r] = groups - 1
-    chosen = np.empty((groups, signature.shape[1]), np.uint8)
-    for g in range(groups):
-        chosen[g] = signature[example[g]]
-    return group, chosen
-
-
-@njit(cache=True, nogil=True)
-def no_starts(tables, walk):  # type: ignore[no-untyped-def]
-    """Nothing is to be noted."""
-    none = np.zeros(0, np.int32)
-    numbers, extra = np.zeros((0, 0)), np.zeros((0, 0))
-    return Starts(none, none, none, np.zeros(2, np.int64), none, numbers, np.zeros((0, 0), np.uint8), extra)
-
-
-@njit(cache=True, nogil=True)
-def new_starts(tables, walk, front, gate, room):  # type: ignore[no-untyped-def]
-    """Room to note ``room`` ideals on the way from the gate of so many atoms down to that of the front."""
-    net, before, index = _crossing(tables, front, gate)
-    columns = walk.compute.shape[1] + walk.comm.shape[1] + 1
-    return Starts(
-        net,
-        before,
-        index,
-        np.zeros(2, np.int64),
-        np.empty(room, np.int32),
-        np.zeros((room + 1, columns)),
-        np.empty((room, len(net)), np.uint8),
-        np.zeros((len(front.group_ptr) - 1, walk.comm.shape[1])),
-    )
-
-
-@njit(cache=True, nogil=True)
-def _note_numbers(walk, depth, numbers):  # type: ignore[no-untyped-def]
-    columns, channels = walk.compute.shape[1], walk.comm.shape[1]
-    numbers[:columns] = walk.compute[depth]
-    numbers[columns : columns + channels] = walk.comm[depth]
-    numbers[columns + channels] = walk.memory[depth]
-
-
-@njit(cache=True, nogil=True)
-def note(tables, starts, walk, depth, ideal):  # type: ignore[no-untyped-def]
-    """Note the ideal at which the walk stands."""
-    i = starts.fill[0]
-    starts.fill[0] += 1
-    starts.ideal[i] = ideal
-    _note_numbers(walk, depth, starts.numbers[i])
-    for x in range(len(starts.net)):
-        e = starts.net[x]
-        some = SENDS if walk.inside[tables.home[e]] else RECEIVES
-        starts.signature[i, x] = NONE if walk.count[e] == 0 else ALL if walk.count[e] == starts.before[x] else some
-
-
-@njit(cache=True, nogil=True)
-def note_gate(tables, starts, front, walk, depth):  # type: ignore[no-untyped-def]
-    """The walk stands at the gate of the front: its stages go on."""
-    starts.fill[1] = len(front.group_ptr) - 1
-    _note_numbers(walk, depth, starts.numbers[len(starts.ideal)])
-    for g in range(starts.fill[1]):
-        _unite(tables, front, walk, g)
-        starts.extra[g] = walk.extra
-
-
-@njit(cache=True, nogil=True)
-def build_front(tables, rules, entries, front, starts, gate):  # type: ignore[no-untyped-def]
-    """The front at the gate of so many atoms, from what the walk from there noted and the front at the gate before."""
-    loads, kinds, states = tables.loads, len(tables.capacity), len(tables.following)
-    columns, channels = front.cost.shape[1], starts.extra.shape[1]
-    found, groups = starts.fill
-    signature = np.empty((found + groups, len(starts.net)), np.uint8)
-    signature[:found] = starts.signature[:found]
-    for g in range(groups):
-        for x in range(len(starts.net)):
-            signature[found + g, x] = _carried(tables, front, g, starts.net[x], starts.index[x], starts.before[x], gate)
-    group, chosen = _grouped(signature)
-    most = len(front.value) if groups else 0
-    for i in range(found):
-        most += (entries.stop[starts.ideal[i]] - entries.first[starts.ideal[i]]) * kinds
-    key, value, origin = np.empty(most, np.int64), np.empty(most), np.empty(most, np.int32)
-    cost, work = np.empty((most, columns)), np.empty((most, loads))
-    no_cost, no_work, silent = np.zeros(columns), np.zeros(loads), np.zeros(channels)
-    one_cost, one_work = np.zeros(columns), np.zeros(loads)
-    made = 0
-    for i in range(found):
-        ideal, pool = starts.ideal[i], starts.ideal[i] & 1
-        for k in range(kinds):
-            if _stage(tables, rules, starts.numbers[i], silent, no_cost, no_work, k, one_cost, one_work):
-                for j in range(entries.first[ideal], entries.stop[ideal]):
-                    state = entries.state[pool, j]
-                    if tables.following[state, k] >= 0:
-                        key[made] = (group[i] * kinds + k) * states + state
-                        value[made], origin[made] = entries.value[pool, j], ideal
-                        cost[made], work[made] = one_cost, one_work
-                        made += 1
-    across = starts.numbers[len(starts.ideal)]
-    for g in range(groups):
-        for i in range(front.group_ptr[g], front.group_ptr[g + 1]):
-            k = front.kind[i]
-            for j in range(front.list_ptr[i], front.list_ptr[i + 1]):
-                if _stage(tables, rules, across, starts.extra[g], front.cost[j], front.work[j], k, cost[made], work[made]):
-                    key[made] = (group[found + g] * kinds + k) * states + front.state[i]
-                    value[made], origin[made] = front.value[j], front.origin[j]
-                    made += 1
-    return _listed(
-        gate, starts.net, starts.before, chosen, kinds, states, key[:made], value[:made], origin[:made], cost[:made], work[:made]
-    )
-
-
-@njit(cache=True, nogil=True)
-def _carried(tables, front, group, e, index, before, gate):  # type: ignore[no-untyped-def]
-    """How a stage of an old group, with all that lies between the gates added, meets net e."""
-    if index < 0:
-        return ALL
-    how = front.signature[group, index]
-    more = before > front.before[index]
-    has_home = front.gate <= tables.home[e] < gate
-    if how == NONE:
-        return NONE if not more else SENDS if has_home else RECEIVES
-    return SENDS if how == RECEIVES and has_home else how
+    return group, example[:groups]
 
 
 @njit(cache=True, nogil=True)
 def _stage(tables, rules, numbers, extra, cost_before, work_before, k, cost, work):  # type: ignore[no-untyped-def]
-    """Fill ``cost`` and ``work`` for a stage on kind k: what it had before plus the numbers of a walk; whether it may grow on."""
+    """Fill ``cost`` and ``work`` of a stage on kind k: what it was before, and the numbers of a walk; whether it may grow on."""
     loads, c, columns = tables.loads, tables.channel[k], len(tables.capacity) * tables.loads
     for side in range(loads):
         more = numbers[k * loads + side]
@@ -370,9 +362,72 @@ def _stage(tables, rules, numbers, extra, cost_before, work_before, k, cost, wor
 
 
 @njit(cache=True, nogil=True)
-def _listed(gate, net, before, signature, kinds, states, key, value, origin, cost, work):  # type: ignore[no-untyped-def]
-    """Sort the stages into lists by group, kind and state, and drop those that another beats."""
-    order = np.argsort(cost[:, 0].copy(), kind="mergesort")
+def build_front(tables, rules, entries, front, starts, size):  # type: ignore[no-untyped-def]
+    """The front at the stations of a size, from the notes of the walks from there."""
+    loads, kinds, states = tables.loads, len(tables.capacity), len(tables.following)
+    rows, columns = starts.fill[0], front.cost.shape[1]
+    group, example = _grouped(starts.signature[:rows])
+    most = 0
+    for r in range(rows):
+        source = starts.source[r]
+        if source >= 0:
+            most += (entries.stop[source] - entries.first[source]) * kinds
+        else:
+            most += front.list_ptr[front.group_ptr[-source]] - front.list_ptr[front.group_ptr[-1 - source]]
+    key, value, origin = np.empty(most, np.int64), np.empty(most), np.empty(most, np.int32)
+    cost, work = np.empty((most, columns)), np.empty((most, loads))
+    no_cost, no_work = np.zeros(columns), np.zeros(loads)
+    one_cost, one_work = np.zeros(columns), np.zeros(loads)
+    made = 0
+    for r in range(rows):
+        source, numbers, extra = starts.source[r], starts.numbers[r], starts.extra[r]
+        if source >= 0:
+            pool = source & 1
+            for k in range(kinds):
+                if not _stage(tables, rules, numbers, extra, no_cost, no_work, k, one_cost, one_work):
+                    continue
+                for j in range(entries.first[source], entries.stop[source]):
+                    state = entries.state[pool, j]
+                    if tables.following[state, k] >= 0:
+                        key[made] = (group[r] * kinds + k) * states + state
+                        value[made], origin[made] = entries.value[pool, j], source
+                        cost[made], work[made] = one_cost, one_work
+                        made += 1
+            continue
+        for i in range(front.group_ptr[-1 - source], front.group_ptr[-source]):
+            k = front.kind[i]
+            for j in range(front.list_ptr[i], front.list_ptr[i + 1]):
+                if _stage(tables, rules, numbers, extra, front.cost[j], front.work[j], k, cost[made], work[made]):
+                    key[made] = (group[r] * kinds + k) * states + front.state[i]
+                    value[made], origin[made] = front.value[j], front.origin[j]
+                    made += 1
+    kept, list_ptr, list_key = _listed(key[:made], value, cost)
+    lists = len(list_key)
+    kind, state = np.empty(lists, np.int32), np.empty(lists, np.int32)
+    group_ptr = np.zeros(len(example) + 1, np.int64)
+    for i in range(lists):
+        state[i] = list_key[i] % states
+        kind[i] = list_key[i] // states % kinds
+        group_ptr[list_key[i] // states // kinds + 1] += 1
+    station = np.empty(len(example), np.int32)
+    signature = np.empty((len(example), len(starts.net)), np.uint8)
+    for g in range(len(example)):
+        group_ptr[g + 1] += group_ptr[g]
+        station[g] = starts.signature[example[g], 0]
+        signature[g] = starts.signature[example[g], 1:]
+    return Front(
+        size, starts.member, starts.net, starts.before, station, signature, group_ptr, list_ptr, kind, state,
+        value[kept], origin[kept], cost[kept], work[kept],
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _listed(key, value, cost):  # type: ignore[no-untyped-def]
+    """Sort stages into lists by key and, in a list, by their first cost; drop those that another beats.
+
+    Returns (stages kept, where each list begins, key of each list).
+    """
+    order = np.argsort(cost[: len(key), 0].copy(), kind="mergesort")
     order = order[np.argsort(key[order], kind="mergesort")]
     kept = np.empty(len(order), np.int64)
     list_ptr, list_key = np.empty(len(order) + 1, np.int64), np.empty(len(order), np.int64)
@@ -393,16 +448,4 @@ def _listed(gate, net, before, signature, kinds, states, key, value, origin, cos
             kept[fill] = i
             fill += 1
     list_ptr[lists] = fill
-    kind, state = np.empty(lists, np.int32), np.empty(lists, np.int32)
-    group_ptr = np.zeros(len(signature) + 1, np.int64)
-    for i in range(lists):
-        state[i] = list_key[i] % states
-        kind[i] = list_key[i] // states % kinds
-        group_ptr[list_key[i] // states // kinds + 1] += 1
-    for g in range(len(signature)):
-        group_ptr[g + 1] += group_ptr[g]
-    kept = kept[:fill]
-    return Front(
-        gate, net, before, signature, group_ptr, list_ptr[: lists + 1].copy(), kind, state,
-        value[kept], origin[kept], cost[kept], work[kept],
-    )  # fmt: skip
+    return kept[:fill], list_ptr[: lists + 1].copy(), list_key[:lists].copy()

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from loadmaster.placers._ideal_front import build_front, extend, new_starts, no_starts, note, note_gate
+from loadmaster.placers._ideal_front import build_front, extend, new_starts, no_starts, note, note_station
 
-__all__ = ["front_at", "solve_ideals", "solve_levels", "weights_left"]
+__all__ = ["next_front", "solve_ideals", "solve_levels", "weights_left"]
 
 FEW = 64
 """States of one ideal up to which each is compared with all others."""
@@ -35,7 +35,7 @@ def weights_left(lattice, weight):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bottom, opened):  # type: ignore[no-untyped-def]
+def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bottom):  # type: ignore[no-untyped-def]
     """Offer the target every stage that begins at a smaller ideal, down to the gate ``bottom``, and those of the front there.
 
     If ``starts`` has room the ideals are noted as well. Returns how many ideals were met.
@@ -48,12 +48,10 @@ def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bot
     first, stop, states, values = entries.first, entries.stop, entries.state, entries.value
     count, inside, atom, at, end = walk.count, walk.inside, walk.atom, walk.at, walk.end
     compute, comm, memory, row, load = walk.compute, walk.comm, walk.memory, walk.row, walk.load
-    origin, kind, open_ = walk.origin, walk.kind, walk.open
-    ceiling, crowded, overlap, loads = rules.ceiling, tables.crowded, tables.overlap, tables.loads
+    origin, kind = walk.origin, walk.kind
+    limit, ceiling, crowded, overlap, loads = rules.limit, rules.ceiling, tables.crowded, tables.overlap, tables.loads
     kinds, channels = len(capacity), change.shape[1]
-    noting = len(starts.ideal) > 0
-    # Nothing at or above the roof is of use: the worst of the states' values, which falls once all of them have one.
-    roof = rules.limit
+    noting = len(starts.source) > 0
     met = depth = 0
     at[0], end[0] = top_ptr[target], top_ptr[target + 1]
     compute[0] = 0.0
@@ -78,7 +76,7 @@ def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bot
             j = k * loads
             work = compute[depth, j] + time[v, j]
             compute[depth + 1, j] = work
-            fits = work < roof and (not crowded or filled <= capacity[k])
+            fits = work < limit and (not crowded or filled <= capacity[k])
             if loads == 2:
                 work = compute[depth, j + 1] + time[v, j + 1]
                 compute[depth + 1, j + 1] = work
@@ -134,18 +132,14 @@ def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bot
                 for k in range(kinds):
                     to = following[state, k]
                     if to >= 0 and max(value, load[k]) < row[to]:
-                        worst = row[to] == roof
                         row[to] = max(value, load[k])
                         origin[to] = ideal
                         kind[to] = k
-                        if worst and not noting:
-                            roof = 0.0
-                            for i in range(opened):
-                                roof = max(roof, row[open_[i]])
         if ideal == bottom and len(front.value) > 0:
-            extend(tables, rules, front, walk, depth)
+            station = bottom - lattice.level[front.size]
+            extend(tables, rules, front, walk, depth, station)
             if noting:
-                note_gate(tables, starts, front, walk, depth)
+                note_station(tables, starts, front, walk, depth, station)
         if not deeper:
             depth -= 1
 
@@ -202,38 +196,42 @@ def _write(rules, entries, walk, target, opened):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, nogil=True)
-def solve_ideals(tables, lattice, rules, entries, front, walk, begin, end, step, bottom):  # type: ignore[no-untyped-def]
+def solve_ideals(tables, lattice, rules, entries, front, walk, begin, end, step):  # type: ignore[no-untyped-def]
     """Solve every ``step``-th ideal from ``begin`` on, all of one size; returns the pairs of ideals looked at."""
-    nothing = no_starts(tables, walk)
+    nothing = no_starts(tables, front)
     pairs = 0
     for target in range(begin, end, step):
         opened = _open(rules, walk, target)
         if opened:
-            pairs += _walk_down(tables, lattice, rules, entries, front, walk, nothing, target, bottom, opened)
+            bottom = lattice.station[target]
+            pairs += _walk_down(tables, lattice, rules, entries, front, walk, nothing, target, bottom)
         _write(rules, entries, walk, target, opened)
     return pairs
 
 
 @njit(cache=True, nogil=True)
-def front_at(tables, lattice, rules, entries, front, walk, size):  # type: ignore[no-untyped-def]
-    """Solve the gate of so many atoms; returns the front there and the pairs looked at."""
-    target, bottom = lattice.level[size], lattice.level[front.gate]
-    starts = new_starts(tables, walk, front, size, target - bottom)
-    opened = _open(rules, walk, target)
-    pairs = _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bottom, opened)
-    _write(rules, entries, walk, target, opened)
-    return build_front(tables, rules, entries, front, starts, size), pairs
+def next_front(tables, lattice, rules, entries, front, walk, size):  # type: ignore[no-untyped-def]
+    """The front at the stations of a size, which are solved already."""
+    begin, end = lattice.level[size], lattice.level[size + 1]
+    nothing = no_starts(tables, front)
+    rows = 0
+    for target in range(begin, end):
+        walk.row[:] = -1.0
+        rows += _walk_down(tables, lattice, rules, entries, front, walk, nothing, target, lattice.station[target])
+        rows += len(front.station)
+    starts = new_starts(tables, lattice, front, walk, size, rows)
+    for target in range(begin, end):
+        starts.fill[1] = target - begin
+        _walk_down(tables, lattice, rules, entries, front, walk, starts, target, lattice.station[target])
+    return build_front(tables, rules, entries, front, starts, size)
 
 
 @njit(cache=True, nogil=True)
-def solve_levels(tables, lattice, rules, entries, front, walk, last):  # type: ignore[no-untyped-def]
-    """Solve all ideals from the gate of the front to the gate of ``last`` atoms; returns the front there and the pairs."""
+def solve_levels(tables, lattice, rules, entries, front, walk, size, last):  # type: ignore[no-untyped-def]
+    """Solve all ideals of more than ``size`` and at most ``last`` atoms; returns the last front and the pairs looked at."""
     pairs = np.int64(0)
-    for size in range(front.gate + 1, last + 1):
-        if lattice.gate[size]:
-            front, more = front_at(tables, lattice, rules, entries, front, walk, size)
-        else:
-            begin, end, bottom = lattice.level[size], lattice.level[size + 1], lattice.level[front.gate]
-            more = solve_ideals(tables, lattice, rules, entries, front, walk, begin, end, 1, bottom)
-        pairs += more
+    for s in range(size + 1, last + 1):
+        pairs += solve_ideals(tables, lattice, rules, entries, front, walk, lattice.level[s], lattice.level[s + 1], 1)
+        if lattice.narrow[s]:
+            front = next_front(tables, lattice, rules, entries, front, walk, s)
     return front, pairs

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from loadmaster.placers._contraction import Contracted
 from loadmaster.placers._ideal_front import empty_front
-from loadmaster.placers._ideal_kernel import front_at, solve_ideals, solve_levels, weights_left
+from loadmaster.placers._ideal_kernel import next_front, solve_ideals, solve_levels, weights_left
 from loadmaster.placers._ideal_walk import Entries, Rules, new_entries, new_walk, room_for
 from loadmaster.placers._ideals import Lattice
 from loadmaster.placers._windows import windows_of
@@ -55,35 +55,28 @@ def best_chain(
         used=contracted.used(),
     )
     entries = new_entries(lattice.ideals, floor)
-    gates = np.flatnonzero(lattice.gate)
-    depth = int(np.diff(gates).max(initial=0))
-    walks = [new_walk(tables, contracted.states, depth) for _ in range(THREADS)]
-    front = empty_front(tables)
     level = lattice.level
-    at = 0
+    walks = [new_walk(tables, contracted.states, contracted.atoms) for _ in range(THREADS)]
+    front = empty_front(tables)
+    size = 0
     with ThreadPoolExecutor(THREADS) as pool:
-        while at < len(gates) - 1:
+        while size < contracted.atoms:
             check()
-            size, to = int(gates[at]), at + 1
-            while to < len(gates) - 1 and level[gates[to + 1] + 1] - level[size + 1] <= SMALL:
-                to += 1
-            last = int(gates[to])
+            last = size + 1
+            while last < contracted.atoms and level[last + 2] - level[size + 1] <= SMALL:
+                last += 1
             ideals = int(level[last + 1] - level[size + 1])
-            if ideals <= SMALL:
+            if ideals <= SMALL or last > size + 1:
                 entries = room_for(entries, ideals * contracted.states)
-                front, more = solve_levels(tables, lattice, rules, entries, front, walks[0], last)
+                front, more = solve_levels(tables, lattice, rules, entries, front, walks[0], size, last)
+                global PAIRS; PAIRS+=more
             else:
-                bottom = int(level[size])
-                for s in range(size + 1, last):
-                    entries = _level(pool, contracted, lattice, rules, entries, front, walks, s, bottom, check)
-                entries = room_for(entries, contracted.states)
-                front, more = front_at(tables, lattice, rules, entries, front, walks[0], last)
-            global PAIRS; PAIRS+=more
-            at = to
+                entries = _level(pool, contracted, lattice, rules, entries, front, walks, last, check)
+            size = last
     return _way_back(contracted, lattice, entries)
 
 
-def _level(pool, contracted, lattice, rules, entries, front, walks, size, bottom, check):  # type: ignore[no-untyped-def]
+def _level(pool, contracted, lattice, rules, entries, front, walks, size, check):  # type: ignore[no-untyped-def]
     """Solve the ideals of one size, even and odd ones side by side, in batches that take about :data:`PAUSE` seconds."""
     tables = contracted.tables
     begin, end = int(lattice.level[size]), int(lattice.level[size + 1])
@@ -96,7 +89,7 @@ def _level(pool, contracted, lattice, rules, entries, front, walks, size, bottom
 
         def part(parity: int) -> None:
             first = begin + (begin + parity) % 2
-            global PAIRS; PAIRS+=solve_ideals(tables, lattice, rules, entries, front, walks[parity], first, stop, 2, bottom)
+            global PAIRS; PAIRS+=solve_ideals(tables, lattice, rules, entries, front, walks[parity], first, stop, 2)
 
         list(pool.map(part, range(THREADS)))
         seconds = time.perf_counter() - before

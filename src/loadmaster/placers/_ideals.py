@@ -26,6 +26,10 @@ LongArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
+NARROW = 4
+"""A size with so few ideals has *stations*, at which walks through the lattice end (``_ideal_front.py``)."""
+
+
 class Lattice(NamedTuple):
     """All ideals, by size and then as they were made; ideal 0 is empty, the last one holds all atoms.
 
@@ -35,8 +39,10 @@ class Lattice(NamedTuple):
 
     level: LongArray
     """(N + 2,) first ideal of each size."""
-    gate: BoolArray
-    """(N + 1,) whether there is one ideal only of this size."""
+    narrow: BoolArray
+    """(N + 1,) whether all ideals of this size are stations."""
+    station: IntArray
+    """(ideals,) the station that is met first when the last atom is taken away again and again."""
     top_ptr: LongArray
     top: IntArray
     below: IntArray
@@ -96,11 +102,22 @@ def lattice_of(contracted: Contracted, limit: int) -> Lattice | None:
         return None
     words = int((np.diff(positions).max(initial=0) + 63) // 64)
     level, top_ptr, top, below = _lattice(*_graph(contracted), gate, max(words, 1))
-    return Lattice(level, gate, top_ptr, top, below)
+    narrow = np.diff(level) <= NARROW
+    return Lattice(level, narrow, _stations(level, narrow, top_ptr, below), top_ptr, top, below)
 
 
 def _graph(contracted: Contracted) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     return contracted.predecessor_ptr, contracted.predecessor, contracted.successor_ptr, contracted.successor
+
+
+@njit(cache=True, nogil=True)
+def _stations(level, narrow, top_ptr, below):  # type: ignore[no-untyped-def]
+    station = np.zeros(len(top_ptr) - 1, np.int32)
+    for size in range(1, len(narrow)):
+        for ideal in range(level[size], level[size + 1]):
+            canonical = below[top_ptr[ideal + 1] - 1]
+            station[ideal] = canonical if narrow[size - 1] else station[canonical]
+    return station
 
 
 @njit(cache=True, nogil=True)

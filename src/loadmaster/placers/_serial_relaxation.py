@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array, csr_array, vstack
 
 from loadmaster.placers._feasible import Atoms
 from loadmaster.problem import Problem
@@ -18,14 +19,17 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def relaxation_bound(problem: Problem, atoms: Atoms, largest: int, seconds: float) -> float:
-    """A lower bound on the cost of any placement; 0 if the relaxation is too large or the time does not suffice.
+    """A lower bound on the cost of any placement; 0 if the relaxation is too large or the time does not
+    suffice.
 
-    Variables: ``x[a, d]`` (atom a is on device d) and ``q[t, d, e]`` (tensor t goes from d to e). Every atom is on one device;
-    what leaves d is there (``q[t, d, e] <= x[producer, d]``); what a reader on e needs arrives (``Σ_d q[t, d, e] >= x[reader, e]``); memories are
-    kept. For two devices this is the dual of a maximum flow, so the bound is exact there (without memory limits).
+    Variables: ``x[a, d]`` (atom a is on device d) and ``q[t, d, e]`` (tensor t goes from d to e). Every atom
+    is on one device; what leaves d is there (``q[t, d, e] <= x[producer, d]``); what a reader on e needs
+    arrives (``Σ_d q[t, d, e] >= x[reader, e]``); memories are kept. For two devices this is the dual of a
+    maximum flow, so the bound is exact there (without memory limits).
 
-    The bound is computed from the solver's dual values by hand: for any signs-respecting duals it is the constant term plus every
-    variable's negative reduced cost (all lie between 0 and 1), so the solver's tolerances cannot make it invalid.
+    The bound is computed from the solver's dual values by hand: for any signs-respecting duals it is the
+    constant term plus every variable's negative reduced cost (all lie between 0 and 1), so the solver's
+    tolerances cannot make it invalid.
     """
     graph, devices = problem.graph, problem.devices
     producer = atoms.of_op[graph.tensor_producer].astype(np.int64)
@@ -42,7 +46,9 @@ def relaxation_bound(problem: Problem, atoms: Atoms, largest: int, seconds: floa
     def x(atom: npt.NDArray[np.int64], device: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return atom * devices + device
 
-    def q(t: npt.NDArray[np.int64], a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def q(
+        t: npt.NDArray[np.int64], a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
         return n * devices + (t * devices + a) * devices + b
 
     allowed = atoms.allowed.ravel()
@@ -83,12 +89,11 @@ def relaxation_bound(problem: Problem, atoms: Atoms, largest: int, seconds: floa
         ),
         shape=(len(limited), size),
     )
-    from scipy.sparse import vstack
-
     less = csr_array(vstack([leave, arrive, memory]))
     right = np.concatenate([np.zeros(leave.shape[0] + arrive.shape[0]), problem.capacity[limited]])
     options = {"time_limit": seconds} if math.isfinite(seconds) else {}
-    solved = linprog(
+    solve: Any = linprog  # its stubs know no sparse matrices
+    solved = solve(
         cost, A_ub=less, b_ub=right, A_eq=equal, b_eq=np.ones(n), bounds=np.stack([np.zeros(size), upper], axis=1),
         method="highs", options=options,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from loadmaster.placers.greedy import atom_order
 from loadmaster.problem import Placement, Problem, Serial, Solution
 from loadmaster.problem._evaluator import Evaluator
 
-__all__ = ["Expert", "balanced_cuts"]
+__all__ = ["Expert", "balanced_cuts", "expert_candidates"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -27,15 +27,12 @@ FloatArray = npt.NDArray[np.float64]
 class Expert:
     """The rules by which people place networks by hand; they look at op names, op times and nothing else.
 
-    - Layers that are much alike (``layer3/…``, ``stack1/…``) are dealt out evenly, in order: one LSTM layer,
-    a few
-      transformer layers or a whole stack of WaveNet per device. Layer i of an encoder and of a decoder that
+    - Layers that are much alike (``layer3/…``, ``stack1/…``) are dealt out evenly, in order: one LSTM layer, a
+      few transformer layers or a whole stack of WaveNet per device. Layer i of an encoder and of a decoder that
       are unrolled in time share a device, so that the layers work one behind the other in a wave.
-    - What comes before the layers (embeddings) goes to the first device, what comes after (attention,
-    softmax, loss)
-      to the last; the experts of a mixture (``expert5/…``) are dealt out evenly whatever their layer.
-    - Other networks (Inception, ResNet) are cut into contiguous stretches of whole blocks whose largest load
-    is
+    - What comes before the layers (embeddings) goes to the first device, what comes after (attention, softmax,
+      loss) to the last; the experts of a mixture (``expert5/…``) are dealt out evenly whatever their layer.
+    - Other networks (Inception, ResNet) are cut into contiguous stretches of whole blocks whose largest load is
       least, or of single ops where the names show no blocks.
 
     The devices are the accelerators, those aside that are much slower than the fastest; under ``serial``,
@@ -45,7 +42,8 @@ class Expert:
     Complexity: O(ops + edges).
 
     References
-    ---------- Y. Wu et al., "Google's neural machine translation system", 2016, section 3.3; the human
+    ----------
+    Y. Wu et al., "Google's neural machine translation system", 2016, section 3.3; the human
     placements to which A. Mirhoseini et al. (ICML 2017) and Y. Zhou et al., "GDP: generalized device
     placement for dataflow graphs", 2019, compare themselves.
     """
@@ -74,7 +72,7 @@ class Expert:
         """One placement, by the first rule that gives a feasible one."""
         prove_infeasible(problem)
         with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            for device in _candidates(problem, self.slack):
+            for device in expert_candidates(problem, self.slack):
                 search.try_device(device)
                 search.check()
                 if search.best is not None:
@@ -85,8 +83,7 @@ class Expert:
 
 
 def balanced_cuts(load: FloatArray, parts: int) -> IntArray:
-    """Stretch of each entry when a sequence is cut into at most ``parts`` stretches with the least largest
-    sum.
+    """Stretch of each entry, where a sequence is cut into at most ``parts`` with the least largest sum.
 
     >>> balanced_cuts(np.array([3.0, 1.0, 1.0, 1.0, 3.0]), 3).tolist()
     [0, 1, 1, 1, 2]
@@ -119,8 +116,8 @@ def _filled(total: FloatArray, limit: float) -> list[int]:
 # -- rules ---------------------------------------------------------------------------------------------------
 
 
-def _candidates(problem: Problem, slack: float) -> Iterator[IntArray]:
-    """By the rule for the family, then plain stretches of ops."""
+def expert_candidates(problem: Problem, slack: float = 2.0) -> Iterator[IntArray]:
+    """Devices by the rule for the family, then by plain stretches of ops."""
     atoms = atoms_of(problem)
     if atoms.count == 0:
         yield np.zeros(0, np.int32)

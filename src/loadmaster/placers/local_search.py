@@ -13,6 +13,7 @@ from loadmaster.placers._chains import Chain, new_chain
 from loadmaster.placers._feasible import prove_infeasible
 from loadmaster.placers._search import Budget, ProgressCallback, Search
 from loadmaster.placers._walkers import WALKERS, Starts, Walker, first_start, run_walkers
+from loadmaster.placers.expert import expert_candidates
 from loadmaster.placers.greedy import greedy_candidates
 from loadmaster.placers.heft import heft_placements
 from loadmaster.problem import Placement, Problem, Solution
@@ -73,7 +74,8 @@ class LocalSearch:
             search.check()
             given = [] if start is None else [fallback]
             if self.constructed:
-                for placement in chain(heft_placements(problem), map(Placement, greedy_candidates(problem))):
+                rules = chain(greedy_candidates(problem), expert_candidates(problem))
+                for placement in chain(heft_placements(problem), map(Placement, rules)):
                     search.try_placement(placement)
                     search.check()
                 assert search.best is not None

@@ -1,4 +1,5 @@
-"""Minimum cuts: the optimal placement under the ``serial`` model for two devices, and near-optimal ones for more."""
+"""Minimum cuts: the optimal placement under the ``serial`` model for two devices, and near-optimal ones
+for more."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from loadmaster.placers._base import parameters
 from loadmaster.placers._chains import NetChain
 from loadmaster.placers._cut_graph import minimum_cut, two_device_arcs
 from loadmaster.placers._expansion import expand
-from loadmaster.placers._feasible import Atoms, atoms_of, first_feasible, prove_infeasible, repair, single_devices
+from loadmaster.placers._feasible import (
+    Atoms,
+    atoms_of,
+    first_feasible,
+    prove_infeasible,
+    repair,
+    single_devices,
+)
 from loadmaster.placers._search import Budget, ProgressCallback, Search
 from loadmaster.placers._serial_relaxation import relaxation_bound
 from loadmaster.problem import Placement, Problem, Serial, Solution
@@ -29,16 +37,17 @@ FloatArray = npt.NDArray[np.float64]
 class MinCut:
     """Placement under ``serial`` as a minimum cut.
 
-    With two devices the cost is submodular, so a minimum s-t cut is exactly optimal, in milliseconds. Where memory does not allow it,
-    the memory is priced (Lagrangian relaxation): every price gives a lower bound, and the cut at that price a placement that is
-    repaired if need be. With more devices, expansion moves (each a minimum cut) are made until none helps, and a linear
-    relaxation proves how good that is.
+    With two devices the cost is submodular, so a minimum s-t cut is exactly optimal, in milliseconds. Where
+    memory does not allow it, the memory is priced (Lagrangian relaxation): every price gives a lower bound,
+    and the cut at that price a placement that is repaired if need be. With more devices, expansion moves
+    (each a minimum cut) are made until none helps, and a linear relaxation proves how good that is.
 
     References
     ----------
-    H. S. Stone, "Multiprocessor scheduling with the aid of network flow algorithms", IEEE TSE 3(1), 1977 (two processors).
-    C. Hu, W. Bao, D. Wang, F. Liu, "Dynamic adaptive DNN surgery for inference acceleration on the edge", INFOCOM 2019
-    (DADS: a device and the cloud). Y. Boykov, O. Veksler, R. Zabih, IEEE TPAMI 2001 (expansion moves).
+    H. S. Stone, "Multiprocessor scheduling with the aid of network flow algorithms", IEEE TSE 3(1), 1977 (two
+    processors). C. Hu, W. Bao, D. Wang, F. Liu, "Dynamic adaptive DNN surgery for inference acceleration on
+    the edge", INFOCOM 2019 (DADS: a device and the cloud). Y. Boykov, O. Veksler, R. Zabih, IEEE TPAMI 2001
+    (expansion moves).
     """
 
     sweeps: int = 20
@@ -46,7 +55,8 @@ class MinCut:
     prices: int = 40
     """Most prices of memory that are tried."""
     relaxation: int = 400_000
-    """Largest linear relaxation (variables) that is solved for the bound with more than two devices; 0 turns it off."""
+    """Largest linear relaxation (variables) that is solved for the bound with more than two devices; 0
+    turns it off."""
 
     name: ClassVar[str] = "min-cut"
     summary: ClassVar[str] = "minimum cut: optimal for two devices, expansion moves for more"
@@ -98,7 +108,11 @@ class MinCut:
         if search.simulated and search.best is not None:
             chain = NetChain(search.problem, seed)
             chain.start(search.best.device)
-            search.count(chain.advance(min(search.evaluations_left, 50 * atoms.count * search.problem.devices), 0.0, 1.0))
+            search.count(
+                chain.advance(
+                    min(search.evaluations_left, 50 * atoms.count * search.problem.devices), 0.0, 1.0
+                )
+            )
             search.confirm(Placement(chain.best), chain.best_cost)
 
     def _two(self, search: Search, atoms: Atoms, pair: tuple[int, int]) -> None:
@@ -110,7 +124,9 @@ class MinCut:
         for _ in range(self.prices):
             cut = minimum_cut(two_device_arcs(problem, atoms, pair, price))
             at = np.where(cut.source_side[: atoms.count], pair[0], pair[1]).astype(np.int32)
-            value = cut.value - float((price * np.where(np.isfinite(problem.capacity), problem.capacity, 0.0)).sum())
+            value = cut.value - float(
+                (price * np.where(np.isfinite(problem.capacity), problem.capacity, 0.0)).sum()
+            )
             if value > search.bound.value:
                 name = "min cut" if not price.any() else "min cut with priced memory"
                 search.bound = Bound(value * (1 - 1e-12), name)
@@ -135,7 +151,8 @@ class MinCut:
                 return
 
     def _many(self, search: Search, atoms: Atoms, usable: list[int]) -> None:
-        """Expansion moves from the best single device, and from the other single devices, until none helps."""
+        """Expansion moves from the best single device, and from the other single devices, until none
+        helps."""
         problem = search.problem
         nothing = np.zeros(problem.devices)
         singles = list(single_devices(problem))

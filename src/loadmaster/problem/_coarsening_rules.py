@@ -16,9 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import InputError
-from loadmaster.graph._acyclic import Guard, merge_into_readers, merge_labels, merge_pairs, quotient_arcs
+from loadmaster.graph._acyclic import (
+    Guard,
+    earliest_starts,
+    merge_into_readers,
+    merge_labels,
+    merge_pairs,
+    quotient_arcs,
+)
 from loadmaster.graph._constants import constant_valued
-from loadmaster.problem._model import Pipeline
+from loadmaster.problem._model import Pipeline, Serial
 from loadmaster.problem._problem import Problem
 
 __all__ = ["chain", "colour", "constants", "fused", "matching", "scope", "zero"]
@@ -144,11 +151,11 @@ def zero(problem: Problem) -> IntArray:
 def matching(problem: Problem, target: int) -> IntArray:
     """Heavy-edge matching in rounds, until ``target`` groups are left or nothing more can be merged.
 
-    A round visits the arcs by falling rating and merges their ends, where at least one of the two has not
-    been merged in this round. The rating is the time that the tensors between the two would take (a tensor
-    with k readers counts 1/k for each) by the time of the two: what costs most to cut, for the work it brings
-    together, goes first. Groups heavier than a few times the mean of the target are not made, as long as
-    others can be.
+    A round visits the arcs by falling rating and merges their ends, where at least one of the two has not been
+    merged in this round. The rating is what the merge saves, the time of the tensors between the two (a tensor
+    with k readers counts 1/k for each), and where time is a schedule (``concurrent``, ``offload``) less what it
+    delays: the other readers of the first must wait until the second has its inputs and is done. Groups heavier
+    than a few times the mean of the target are not made, as long as others can be.
 
     Complexity: O(arcs log arcs) per round and some log(n / target) rounds.
 
@@ -163,6 +170,7 @@ def matching(problem: Problem, target: int) -> IntArray:
     mass = _share(problem.mean_time) + _share(problem.memory)
     total = float(mass.sum())
     most = HEAVY * total / max(target, 1)
+    scheduled = not isinstance(problem.model, Serial | Pipeline)
     readers = np.diff(graph.consumer_ptr)[graph.edge_tensor]
     edge_weight = problem.mean_link[graph.edge_tensor] / readers
     edge_tail, edge_head = graph.tensor_producer[graph.edge_tensor], graph.consumer_op
@@ -170,10 +178,9 @@ def matching(problem: Problem, target: int) -> IntArray:
     groups = problem.n
     while groups > target:
         tail, head, weight = _weighted_arcs(group, groups, edge_tail, edge_head, edge_weight)
-        time = _added(problem.mean_time, group, groups)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rating = np.nan_to_num(weight / (time[tail] + time[head]), nan=0.0, posinf=np.inf)
-        visit = np.lexsort((head, tail, -rating))
+        if scheduled:
+            weight -= _delay(tail, head, _added(problem.mean_time, group, groups))
+        visit = np.lexsort((head, tail, -weight))
         member = _first_member(group, groups)
         merged = merge_pairs(
             groups,
@@ -270,6 +277,14 @@ def _weighted_arcs(
     key, where = np.unique((a * groups + b)[apart], return_inverse=True)
     total = _added(weight[apart], where.reshape(-1), len(key))
     return (key // groups).astype(np.int32), (key % groups).astype(np.int32), total
+
+
+def _delay(tail: IntArray, head: IntArray, time: FloatArray) -> FloatArray:
+    """(arcs,) seconds by which merging the ends of an arc puts off what else reads the first, at most."""
+    start = earliest_starts(tail, head, time)
+    wait = start[head] - start[tail] - time[tail]
+    others = np.bincount(tail, minlength=len(time))[tail] > 1
+    return np.where(others, wait + time[head], 0.0)
 
 
 def _added(amount: FloatArray, group: npt.NDArray[np.integer], groups: int) -> FloatArray:

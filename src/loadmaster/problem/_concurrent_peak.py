@@ -78,13 +78,7 @@ def peak_memory(space, at, trace, peak):  # type: ignore[no-untyped-def]
             most = max(most, alive if moment[i] > now else 0.0)
             now = moment[i]
             alive += change[i]
-        # After the last op memory is only given back; what of it happens at that instant still counts.
-        for link in range(inward, links):
-            k = upcoming[link]
-            while k != nil and span[k, 1] <= now:
-                alive -= returned[k]
-                k = follower[k]
-        peak[d] = max(most, alive)
+        peak[d] = max(most, alive)  # after the last op, memory is only given back
     for r in range(n):
         peak[U(at[r])] += resident[r]
 

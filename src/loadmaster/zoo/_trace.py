@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from loadmaster.errors import InputError
-from loadmaster.graph import Graph, GraphBuilder
+from loadmaster.graph import GraphBuilder, Network
+from loadmaster.graph._onnx_costs import FLOPS_PER_ELEMENT
 
 __all__ = ["BYTES", "Step", "Trace", "Value", "Weight", "ZooModel"]
 
@@ -31,36 +32,19 @@ LARGEST = 500_000
 
 Shape = tuple[int, ...]
 
-FLOPS_PER_ELEMENT = {
-    "Sigmoid": 4,
-    "Tanh": 6,
-    "Gelu": 8,
-    "Softmax": 5,
-    "BatchNormalization": 4,
-    "LayerNormalization": 8,
-    "RMSNormalization": 4,
-}
-"""Of element-wise ops and normalisations; 1 where nothing is said. Exponentials count as four."""
 
-
-@dataclass(frozen=True, eq=False)
-class ZooModel:
-    """An operator graph with what a placement has to respect.
+@dataclass(frozen=True, eq=False, repr=False)
+class ZooModel(Network):
+    """A model of the zoo; ops that share a weight are its readers, their gradients and its update.
 
     Attributes
     ----------
-    graph : the ops.
     family : e.g. ``"gnmt"``.
-    colocation : ops that share a weight: its readers, their gradients, its update.
-    inputs : ops that stand for what comes from the host (images, tokens, labels).
     parameters : number of trained weights, tied ones counted once.
     macs : multiply-adds of the convolutions and matrix products of the forward pass.
     """
 
-    graph: Graph
     family: str = ""
-    colocation: tuple[tuple[int, ...], ...] = ()
-    inputs: tuple[int, ...] = ()
     parameters: int = 0
     macs: int = 0
 

@@ -19,7 +19,7 @@ def rnnlm(
 ) -> ZooModel:
     """LSTM layers between an embedding and a softmax, unrolled over ``seq`` tokens.
 
-    Width, batch and length are those with which the literature on placement uses it. The "large" model of
+    Width, batch and length are ours: the literature on placement does not give them. The "large" model of
     Zaremba et al. is ``rnnlm-2?width=1500&batch=20&seq=35``. Inference is scoring: all tokens are given.
 
     References

@@ -1,0 +1,130 @@
+"""Reading an ONNX file without its weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.inliner
+from google.protobuf.message import DecodeError
+
+from loadmaster.errors import InputError
+
+__all__ = ["SMALL", "read_model", "tensor_value"]
+
+SMALL = 1024
+"""Elements of a constant whose value is kept, because shapes may depend on it."""
+
+DATA_FIELDS = (
+    "raw_data",
+    "float_data",
+    "int32_data",
+    "int64_data",
+    "double_data",
+    "uint64_data",
+    "string_data",
+)
+
+
+def read_model(path: str | Path) -> Any:
+    """The ``ModelProto`` of a file, its large tensors without data, its functions inlined.
+
+    Raises
+    ------
+    InputError : the file is not there, cannot be read, or is not a model.
+    """
+    try:
+        model = onnx.load(str(path), format="protobuf", load_external_data=False)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except (DecodeError, UnicodeDecodeError):
+        raise InputError(f"{path}: is not an ONNX model, or only a part of one") from None
+    if not model.HasField("graph") or not model.graph.output:
+        raise InputError(f"{path}: is not an ONNX model: there is no graph with an output in it")
+    if not model.opset_import:
+        raise InputError(f"{path}: is not a whole ONNX model: it imports no operator set")
+    for tensor in _tensors(model.graph):
+        _drop_data(tensor)
+    for function in model.functions:
+        for node in function.node:
+            for tensor in _node_tensors(node):
+                _drop_data(tensor)
+    return _inlined(model, path) if model.functions else model
+
+
+def _inlined(model: Any, path: str | Path) -> Any:
+    try:
+        inlined = onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # the C++ inliner raises plain RuntimeErrors
+        raise InputError(f"{path}: its functions cannot be inlined ({_first_line(error)})") from None
+    left = {(function.domain, function.name): function for function in inlined.functions}
+    for node in inlined.graph.node:
+        function = left.get((node.domain, node.op_type))
+        if function is not None:
+            needs = ", ".join(
+                f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in function.opset_import
+            )
+            raise InputError(
+                f"{path}: the function {function.domain}.{function.name} cannot be inlined: it is written for "
+                f"other operator sets ({needs}) than the model"
+            )
+    return inlined
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    """Every tensor that is stored in a graph, those of its subgraphs too."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for node in graph.node:
+        yield from _node_tensors(node)
+
+
+def _node_tensors(node: Any) -> Iterator[Any]:
+    for attribute in node.attribute:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        if attribute.HasField("sparse_tensor"):
+            yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+        if attribute.HasField("g"):
+            yield from _tensors(attribute.g)
+        for graph in attribute.graphs:
+            yield from _tensors(graph)
+
+
+def _drop_data(tensor: Any) -> None:
+    if math.prod(tensor.dims) > SMALL:
+        for field in DATA_FIELDS:
+            tensor.ClearField(field)
+
+
+def tensor_value(tensor: Any, path: str | Path) -> npt.NDArray[Any] | None:
+    """The value of a small tensor, read from its external file where it has one; None if that is missing.
+
+    Raises
+    ------
+    InputError : the data do not fit the tensor's type and shape.
+    """
+    try:
+        if onnx.external_data_helper.uses_external_data(tensor):
+            whole = onnx.TensorProto()
+            whole.CopyFrom(tensor)
+            onnx.external_data_helper.load_external_data_for_tensor(whole, str(Path(path).parent))
+            tensor = whole
+        return np.asarray(onnx.numpy_helper.to_array(tensor))
+    except (FileNotFoundError, onnx.checker.ValidationError):
+        return None
+    except Exception as error:  # whatever damage there can be
+        raise InputError(f"{path}: the tensor {tensor.name!r} is damaged ({_first_line(error)})") from None
