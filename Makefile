@@ -3,8 +3,8 @@
 PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
-DEMO_METHODS ?= single,random,greedy,heft,local-search,annealing
-DEMO_BUDGET ?= 3s
+DEMO_MODEL ?= zoo:inception-v3
+DEMO_BUDGET ?= 5s
 BENCH_ARGS ?=
 
 VENV := .venv
@@ -17,8 +17,9 @@ INSTALLED := $(VENV)/.installed
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(INSTALLED) ## compare the placers on a layered graph of 300 ops
-	$(BIN)/loadmaster compare zoo:layered-300 --methods $(DEMO_METHODS) --budget $(DEMO_BUDGET)
+demo: $(INSTALLED) ## place Inception-V3 on a CPU, an integrated and a discrete GPU with every method
+	$(BIN)/loadmaster compare $(DEMO_MODEL) --cluster hsdag --budget $(DEMO_BUDGET)
+	$(BIN)/loadmaster place $(DEMO_MODEL) --cluster hsdag --model serial --method min-cut
 
 test: $(INSTALLED) ## run the tests (WORKERS=2, PYTEST_ARGS='-k serial')
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)

@@ -28,14 +28,14 @@ from loadmaster.hardware import accelerators, roofline
 from loadmaster.problem import Concurrent, Problem
 from loadmaster.problem._concurrent import ConcurrentSimulator
 from loadmaster.problem._concurrent_delta import prepare, static_delta, try_move
-from loadmaster.problem._concurrent_static import static_costs, static_lanes
+from loadmaster.problem._concurrent_static import LANES, static_costs, static_lanes
 
 IntArray = npt.NDArray[np.int32]
 Evaluate = Callable[[IntArray], Any]
 
 METHODS = ("event", "event, peak", "static", "lanes", "heapq")
-FASTEST = {"event": 25_000, "event, peak": 10_000, "static": 100_000, "lanes": 200_000, "heapq": 600}
-"""Evaluations per second at 1,000 ops, roughly: how many placements make a measurement of a given length."""
+OPS_PER_SECOND = {"event": 15e6, "event, peak": 7e6, "static": 80e6, "lanes": 160e6, "heapq": 0.5e6}
+"""What to expect, roughly: it says how many placements make a measurement of a given length."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,9 @@ def measure(ops: int, devices: int, *, seconds: float, repeats: int) -> Rates:
     best = dict.fromkeys(METHODS, 0.0)
     for _ in range(repeats):
         for name in METHODS:
-            rows = max(2, round(seconds * FASTEST[name] * 1000 / ops / 32) * 32 if name == "lanes" else 0)
-            rows = max(rows, round(seconds * FASTEST[name] * 1000 / ops))
+            rows = max(2, round(seconds * OPS_PER_SECOND[name] / ops))
+            if name == "lanes":
+                rows = -(-rows // LANES) * LANES
             device = rng.integers(0, devices, (rows, ops)).astype(np.int32)
             best[name] = max(best[name], rows / cpu_seconds(methods[name], device))
     return Rates(
@@ -195,13 +196,13 @@ def main() -> None:
     if options.json:
         print(json.dumps([asdict(rates) for rates in measured], indent=2))
         return
+    output = Console()
+    output.width = max(output.width, 110)
     for table in tables(measured):
-        Console().print(table)
+        output.print(table)
     for devices in (2, 4):
         small, *_, large = (row.nanoseconds("event") for row in measured if row.devices == devices)
-        print(
-            f"event, {devices} devices: time per op grows {large / small:.2f}x to the largest graph"
-        )
+        print(f"event, {devices} devices: time per op grows {large / small:.2f}x to the largest graph")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from loadmaster.problem import Concurrent, ExecutionModel, Offload, Pipeline, Pl
 
 __all__ = ["graphs", "models", "placements", "problems"]
 
-MOMENTS = [0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0]
-SIZES = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0]
+MOMENTS = [0.0, 0.0, 0.5, 1.0, 1.0, 2.0]
+SIZES = [0.0, 0.5, 1.0, 1.0, 2.0]
 
 
 class _Dice:

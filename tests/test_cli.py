@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from loadmaster import __version__
+from loadmaster import __version__, api
 from loadmaster.cli import app
 from loadmaster.graph import layered
 from loadmaster.graph._file import dump_graph
 from loadmaster.placers import PLACERS, Progress
 from loadmaster.plan import Plan
+from loadmaster.problem import MODELS
 from loadmaster.report._live import describe
 from loadmaster.report._units import bytes_text, seconds_text
 
@@ -178,7 +179,8 @@ def test_parameters_of_a_method_can_be_set():
     ]
     assert numbers
     for name, field, default in numbers:
-        place = ("place", "zoo:layered-10", "--method", name, "--evaluations", 20)
+        model = next(m for m in MODELS if PLACERS[name].supports(api.problem("zoo:layered-10", model=m)) is None)
+        place = ("place", "zoo:layered-10", "--model", model, "--method", name, "--evaluations", 20)
         assert result(*place, "--set", f"{field}={default}")["parameters"][field] == default
         assert "has no parameter 'bogus'" in error(*place, "--set", "bogus=1")
         assert "is invalid" in error(*place, "--set", f"{field}=much")

@@ -384,12 +384,59 @@ def test_offload_forces_onto_the_accelerator_what_the_pool_is_too_slow_for():
     assert lower_bound(problem).value == pytest.approx(12.0) == optimum(problem)
 
 
-def test_the_pool_of_offload_has_no_load():
+@pytest.mark.parametrize("colocation", [[], [[0, 1, 2]]])
+def test_the_pool_of_offload_has_no_load(colocation):
     builder = GraphBuilder("four")
     for v in range(4):
         builder.op(f"op{v}")
-    problem = Problem.make(builder.build(), devices("cpu", "cpu"), Offload(), time=np.ones((4, 2)))
+    time = np.tile([1.0, 9.0], (4, 1))
+    problem = Problem.make(
+        builder.build(), devices("cpu", "acc"), Offload(), time=time, colocation=colocation
+    )
     assert lower_bound(problem).value == pytest.approx(1.0)
+
+
+def test_a_device_that_is_alike_may_take_some_of_the_queue():
+    """As above, but the links are fast: the bound must not keep all sources on one of the two devices."""
+    builder = GraphBuilder("join")
+    for v in range(4):
+        builder.op(f"op{v}")
+    for v in range(3):
+        builder.tensor(v, bytes=0.0, consumers=[3])
+    problem = Problem.make(
+        builder.build(), devices("acc", "acc"), Concurrent(), time=np.full((4, 2), 2.0), latency=apart(2, 0.5)
+    )
+    assert optimum(problem) == 6.0
+    assert lower_bound(problem).value == pytest.approx(5.0)  # load and window see 3 * 2 / 2 before the sink
+
+
+def test_a_device_that_is_alike_may_take_a_whole_branch():
+    """Two branches a -> b into a sink, a slow link within a branch and a fast one behind it."""
+    builder = GraphBuilder("branches")
+    for name in ("a1", "b1", "a2", "b2", "sink"):
+        builder.op(name)
+    for tail, head, size in ((0, 1, 5.0), (2, 3, 5.0), (1, 4, 0.125), (3, 4, 0.125)):
+        builder.tensor(tail, bytes=size, consumers=[head])
+    time = np.repeat([[3.0], [1.0], [3.0], [1.0], [1.0]], 2, axis=1)
+    problem = Problem.make(
+        builder.build(), devices("acc", "acc"), Concurrent(), time=time, rate=apart(2, 1.0)
+    )
+    assert lower_bound(problem).value == pytest.approx(5.125) == optimum(problem)
+
+
+def test_a_tensor_is_sent_once_whatever_the_number_of_readers():
+    builder = GraphBuilder("fork")
+    for v in range(3):
+        builder.op(f"op{v}")
+    builder.tensor(0, bytes=1.0, consumers=[1, 2])
+    problem = Problem.make(
+        builder.build(),
+        devices("acc", "acc"),
+        Pipeline(),
+        time=np.array([[4.0, math.inf], [math.inf, 1.0], [math.inf, 1.0]]),
+        send_latency=[3.0, 3.0],
+    )
+    assert lower_bound(problem).value == pytest.approx(7.0) == optimum(problem)
 
 
 def test_flush_adds_the_bounds_of_forward_and_backward():

@@ -16,51 +16,18 @@ the backward pass, colocation classes that have no device in common or would fil
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from loadmaster.graph._guard import Guard, find, join, may_join
 from loadmaster.graph._order import csr_from_pairs
 
-__all__ = ["Guard", "earliest_starts", "merge_into_readers", "merge_labels", "merge_pairs", "quotient_arcs"]
+__all__ = ["earliest_starts", "merge_into_readers", "merge_labels", "merge_pairs", "quotient_arcs"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-
-
-class Guard(NamedTuple):
-    """What must not be merged. The kernels change the arrays over classes as they merge.
-
-    side : (ops,) 0 forward, 1 backward: groups have one side.
-    class_of : (ops,) colocation class.
-    parent : (classes,) union-find: merged ops make their classes one.
-    allowed : (classes, devices) where all members of the class may go.
-    memory : (classes,) bytes.
-    load : (classes,) share of the time of all ops.
-    groups : (classes,) how many groups the class consists of.
-    forward : (classes,) has forward ops.
-    room, capacity : (devices,) bytes that a class made by merging, and that any class, may take up.
-    most : two classes which both have more groups than the two to be merged may together have this load.
-    keep : a merge must not take a device away from a class that takes time.
-    strict : a class without forward ops stays apart from those with.
-    """
-
-    side: npt.NDArray[np.uint8]
-    class_of: IntArray
-    parent: IntArray
-    allowed: BoolArray
-    memory: FloatArray
-    load: FloatArray
-    groups: IntArray
-    forward: BoolArray
-    room: FloatArray
-    capacity: FloatArray
-    most: float
-    keep: bool
-    strict: bool
 
 
 def quotient_arcs(group: IntArray, groups: int, tail: IntArray, head: IntArray) -> tuple[IntArray, IntArray]:
@@ -126,54 +93,6 @@ def _earliest_starts(order, ptr, succ, time):  # type: ignore[no-untyped-def]
     return start
 
 
-@njit(cache=True, nogil=True)
-def _find(parent, v):  # type: ignore[no-untyped-def]
-    while parent[v] != v:
-        parent[v] = parent[parent[v]]
-        v = parent[v]
-    return v
-
-
-@njit(cache=True, nogil=True)
-def _may_join(guard, a, b):  # type: ignore[no-untyped-def]
-    """Whether the groups that ops a and b belong to may be one, as far as the guard knows."""
-    if guard.side[a] != guard.side[b]:
-        return False
-    p, q = _find(guard.parent, guard.class_of[a]), _find(guard.parent, guard.class_of[b])
-    if p == q:
-        return True
-    if guard.strict and guard.forward[p] != guard.forward[q]:
-        return False
-    if min(guard.groups[p], guard.groups[q]) > 1 and guard.load[p] + guard.load[q] > guard.most:
-        return False
-    total = guard.memory[p] + guard.memory[q]
-    adds = min(guard.memory[p], guard.memory[q]) > 0.0
-    fits = False
-    for d in range(guard.allowed.shape[1]):
-        here, there = guard.allowed[p, d], guard.allowed[q, d]
-        if here and there:
-            fits |= total <= guard.room[d] or (not adds and total <= guard.capacity[d])
-        elif guard.keep and ((here and guard.load[p] > 0.0) or (there and guard.load[q] > 0.0)):
-            return False
-    return fits
-
-
-@njit(cache=True, nogil=True)
-def _join(guard, a, b):  # type: ignore[no-untyped-def]
-    """Unite the classes of ops a and b, whose groups become one."""
-    p, q = _find(guard.parent, guard.class_of[a]), _find(guard.parent, guard.class_of[b])
-    if p == q:
-        guard.groups[p] -= 1
-        return
-    guard.groups[p] += guard.groups[q] - 1
-    guard.load[p] += guard.load[q]
-    guard.parent[q] = p
-    guard.memory[p] += guard.memory[q]
-    guard.forward[p] |= guard.forward[q]
-    for d in range(guard.allowed.shape[1]):
-        guard.allowed[p, d] &= guard.allowed[q, d]
-
-
 def merge_pairs(
     n: int,
     arcs: tuple[IntArray, IntArray],
@@ -231,10 +150,10 @@ def _merge_pairs(  # type: ignore[no-untyped-def]
     for i in range(len(first)):
         if groups <= goal:
             break
-        a, b = _find(parent, first[i]), _find(parent, second[i])
+        a, b = find(parent, first[i]), find(parent, second[i])
         if a == b or (once and touched[a] and touched[b]) or mass[a] + mass[b] > most:
             continue
-        if not _may_join(guard, a, b):
+        if not may_join(guard, a, b):
             continue
         u, v = (a, b) if slot[a] < slot[b] else (b, a)
         reached = _search(succ_ptr, succ, parent, after, slot, mark, stack, below, u, v, 1, 2 * i + 1, limit)
@@ -251,10 +170,10 @@ def _merge_pairs(  # type: ignore[no-untyped-def]
         last[u] = last[v]
         mass[u] += mass[v]
         touched[u] = True
-        _join(guard, u, v)
+        join(guard, u, v)
         groups -= 1
     for v in range(n):
-        parent[v] = _find(parent, v)
+        parent[v] = find(parent, v)
     return parent
 
 
@@ -274,7 +193,7 @@ def _search(ptr, next_, parent, after, slot, mark, stack, found, start, stop, wa
         member = x
         while member >= 0:
             for j in range(ptr[member], ptr[member + 1]):
-                y = _find(parent, next_[j])
+                y = find(parent, next_[j])
                 if y in (x, start):
                     continue
                 if y == stop:
@@ -365,8 +284,8 @@ def _merge_cells(order, cell, guard):  # type: ignore[no-untyped-def]
     open_ = np.full(n, -1, np.int32)
     for v in order:
         g = open_[cell[v]]
-        if g >= 0 and _may_join(guard, g, v):
-            _join(guard, g, v)
+        if g >= 0 and may_join(guard, g, v):
+            join(guard, g, v)
             group[v] = g
         else:
             open_[cell[v]] = v
@@ -404,8 +323,8 @@ def _merge_into_readers(order, succ_ptr, succ, chosen, guard):  # type: ignore[n
         for j in range(succ_ptr[v], succ_ptr[v + 1]):
             if place[succ[j]] < place[nearest]:
                 nearest = succ[j]
-        if _may_join(guard, group[nearest], v):
-            _join(guard, group[nearest], v)
+        if may_join(guard, group[nearest], v):
+            join(guard, group[nearest], v)
             group[v] = group[nearest]
             place[v] = place[nearest]
     return group

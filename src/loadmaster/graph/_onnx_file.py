@@ -50,6 +50,8 @@ def read_model(path: str | Path) -> Any:
         raise InputError(f"{path}: is not an ONNX model: there is no graph with an output in it")
     if not model.opset_import:
         raise InputError(f"{path}: is not a whole ONNX model: it imports no operator set")
+    if not all(isinstance(text, str) for text in _texts(model.graph)):
+        raise InputError(f"{path}: is not an ONNX model: it has names that are no text")
     for tensor in _tensors(model.graph):
         _drop_data(tensor)
     for function in model.functions:
@@ -80,6 +82,21 @@ def _inlined(model: Any, path: str | Path) -> Any:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0]
+
+
+def _texts(graph: Any) -> Iterator[str | bytes]:
+    """Every name in a graph; protobuf gives bytes where it is not UTF-8."""
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        yield info.name
+        yield from (dim.dim_param for dim in info.type.tensor_type.shape.dim)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _texts(inner)
 
 
 def _tensors(graph: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ import onnx
 import onnx.defs
 import onnx.shape_inference
 
-__all__ = ["BITS", "Guess", "attributes", "dimensions", "evaluate", "infer", "schema_of"]
+__all__ = ["BITS", "Guess", "attributes", "dimensions", "evaluate", "guess_of", "infer", "schema_of"]
 
 
 def _bits() -> dict[int, int]:
@@ -59,6 +59,11 @@ def dimensions(type_proto: Any, symbols: Mapping[str, int]) -> Guess:
         else:
             sizes.append(symbols.get(dim.dim_param))
     return Guess(tensor.elem_type, tuple(sizes))
+
+
+def guess_of(array: npt.NDArray[Any]) -> Guess:
+    """The type of a value."""
+    return Guess(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
 @cache
@@ -109,6 +114,12 @@ def infer(
         schema = onnx.defs.get_schema(schema.name, schema.domain)
         if not schema.has_type_and_shape_inference_function:
             return {}
+    if schema.name == "STFT" and not any(a.name == "onesided" for a in node.attribute):
+        # onnx <= 1.23 takes the missing attribute for 0, though its default is 1 (onnx/onnx#7731).
+        whole = onnx.NodeProto()
+        whole.CopyFrom(node)
+        whole.attribute.append(onnx.helper.make_attribute("onesided", 1))
+        node = whole
     found = onnx.shape_inference.infer_node_outputs(
         schema, node, types, values, opset_imports=list(opset_imports), ir_version=ir_version
     )
@@ -117,9 +128,9 @@ def infer(
 
 def evaluate(
     node: Any, version: int, inputs: Sequence[npt.NDArray[Any] | None]
-) -> list[npt.NDArray[Any]] | None:
-    """The outputs of a node of the standard operator set, by ONNX's reference implementation; None where it
-    has none or fails: then the values stay unknown."""
+) -> dict[str, npt.NDArray[Any]]:
+    """The outputs of a node of the standard operator set by name, by ONNX's reference implementation; nothing
+    where it has none or fails: then the values stay unknown."""
     from onnx.reference import ReferenceEvaluator
 
     graph = onnx.GraphProto(name="node")
@@ -130,6 +141,7 @@ def evaluate(
     try:
         with np.errstate(all="ignore"):
             found = ReferenceEvaluator(graph, opsets={"": version}).run(None, feeds)
-        return [np.asarray(array) for array in found]
     except Exception:  # an op by op choice of Python errors; a shape that needs the value will be asked for
-        return None
+        return {}
+    names = [name for name in node.output if name]
+    return {name: np.asarray(array) for name, array in zip(names, found, strict=True)}

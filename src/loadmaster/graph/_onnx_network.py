@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._network import Network
 from loadmaster.graph._onnx_costs import reads, writes
-from loadmaster.graph._onnx_walk import Step, Value, Walk
+from loadmaster.graph._onnx_value import Value
+from loadmaster.graph._onnx_walk import Step, Walk
 
 __all__ = ["assemble"]
 

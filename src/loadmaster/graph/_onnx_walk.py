@@ -7,64 +7,24 @@ only sized.
 
 from __future__ import annotations
 
-import math
 from collections import ChainMap, Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-import numpy as np
-import numpy.typing as npt
 import onnx
 
 from loadmaster.errors import InputError
-from loadmaster.graph._onnx_costs import ALIASES, flops
-from loadmaster.graph._onnx_file import SMALL, tensor_value
-from loadmaster.graph._onnx_infer import BITS, Guess, attributes, dimensions, evaluate, infer, schema_of
-from loadmaster.graph._onnx_op import Op, Tensor
+from loadmaster.graph._onnx_constants import compute, constant_node, fold, is_constant, stored, stored_sparse
+from loadmaster.graph._onnx_costs import flops
+from loadmaster.graph._onnx_infer import Guess, attributes, dimensions, guess_of, infer, schema_of
+from loadmaster.graph._onnx_op import Op
 from loadmaster.graph._onnx_sizes import OpenSizes
+from loadmaster.graph._onnx_value import Value, make_value
 
-__all__ = ["Step", "Value", "Walk"]
+__all__ = ["Step", "Walk"]
 
-LARGEST = 2**60
-"""Elements of a tensor that is still taken for what the user meant."""
-
-RANDOM = frozenset(
-    ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
-)
-STORED_AS_INPUT = ALIASES | {"DequantizeLinear", "Transpose"}
-"""Of these a runtime keeps no second copy when their input is a weight: they fuse into its reader."""
-
-Scope = MutableMapping[str, "Value"]
-
-
-@dataclass(eq=False)
-class Value:
-    """A tensor of the model."""
-
-    name: str
-    tensor: Tensor
-    elem: int
-    step: int = -1
-    """The step that makes it; -1 for inputs of the model and constants."""
-    port: int = 0
-    stored: int = 0
-    """Bytes of a constant that is stored as it is."""
-    roots: tuple[Value, ...] = ()
-    """The stored constants that a constant is made of; none for what differs from run to run."""
-    array: npt.NDArray[Any] | None = None
-    """The value of a small constant."""
-    missing: str = ""
-    """The external file that the value of a small constant would be in."""
-    proto: Any = field(default=None, repr=False)
-
-    @property
-    def type_proto(self) -> Any:
-        """For shape inference."""
-        if self.proto is None:
-            self.proto = onnx.helper.make_tensor_type_proto(self.elem, self.tensor.shape)
-        return self.proto
+Scope = MutableMapping[str, Value]
 
 
 class Step(NamedTuple):
@@ -105,12 +65,12 @@ class Walk:
         InputError : names the node that cannot be followed, and why.
         """
         graph, scope = self._model.graph, dict[str, Value]()
-        stored = {tensor.name for tensor in graph.initializer}
-        stored |= {sparse.values.name for sparse in graph.sparse_initializer}
+        weights = {tensor.name for tensor in graph.initializer}
+        weights |= {sparse.values.name for sparse in graph.sparse_initializer}
         for info in graph.input:
-            if info.name not in stored:
+            if info.name not in weights:
                 elem, shape = self._sizes.of_input(info)
-                scope[info.name] = self._value(info.name, elem, shape, f"{self.path}: input {info.name!r}")
+                scope[info.name] = make_value(info.name, elem, shape, f"{self.path}: input {info.name!r}")
                 self.inputs.append(scope[info.name])
         self._graph(graph, scope)
         for info in graph.output:
@@ -123,9 +83,9 @@ class Walk:
     def _graph(self, graph: Any, scope: Scope) -> None:
         self._declared.update((info.name, info.type) for info in (*graph.value_info, *graph.output))
         for tensor in graph.initializer:
-            scope[tensor.name] = self._stored(tensor.name, tensor)
+            scope[tensor.name] = stored(tensor.name, tensor, self.path)
         for sparse in graph.sparse_initializer:
-            scope[sparse.values.name] = self._stored_sparse(sparse.values.name, sparse)
+            scope[sparse.values.name] = stored_sparse(sparse.values.name, sparse, self.path)
         needed = {info.name for info in graph.output}
         live = []
         for node in reversed(graph.node):
@@ -135,36 +95,6 @@ class Walk:
         self.unneeded += len(graph.node) - len(live)
         for node in reversed(live):
             self._node(node, scope, needed)
-
-    def _value(self, name: str, elem: int, shape: tuple[int, ...], where: str) -> Value:
-        if elem not in BITS:
-            kind = "strings" if elem == onnx.TensorProto.STRING else "elements of an unknown type"
-            raise InputError(f"{where} holds {kind}, whose size in bytes is not known")
-        if any(size < 0 for size in shape) or math.prod(shape) > LARGEST:
-            raise InputError(f"{where} has the impossible shape {'x'.join(map(str, shape))}")
-        return Value(name, Tensor(shape, BITS[elem]), elem)
-
-    def _stored(self, name: str, tensor: Any) -> Value:
-        """A constant that is part of the model."""
-        where = f"{self.path}: the constant {name!r}"
-        value = self._value(name, tensor.data_type, tuple(tensor.dims), where)
-        value.stored, value.roots = value.tensor.bytes, (value,)
-        if value.tensor.size <= SMALL:
-            value.array = tensor_value(tensor, self.path)
-            if value.array is None:
-                entries = {entry.key: entry.value for entry in tensor.external_data}
-                value.missing = entries.get("location", "")
-        return value
-
-    def _stored_sparse(self, name: str, sparse: Any) -> Value:
-        where = f"{self.path}: the sparse constant {name!r}"
-        value = self._value(name, sparse.values.data_type, tuple(sparse.dims), where)
-        value.roots = (value,)
-        value.stored = sum(
-            self._value(name, part.data_type, tuple(part.dims), where).tensor.bytes
-            for part in (sparse.values, sparse.indices)
-        )
-        return value
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
@@ -187,12 +117,12 @@ class Walk:
             if name and name in scope:
                 raise InputError(f"{where} makes {name!r}, which is there already")
         if domain == "" and node.op_type == "Constant":
-            scope[node.output[0]] = self._constant_node(node, where)
+            scope[node.output[0]] = constant_node(node, self.path, where)
             return
         outputs = self._outputs(node, domain, inputs, needed, where)
         scope.update((value.name, value) for value in outputs if value is not None)
-        if domain == "" and self._is_constant(node, inputs):
-            self._fold(node, inputs, outputs)
+        if domain == "" and is_constant(node, inputs):
+            fold(node, self._opsets.get("", 0), inputs, outputs)
         else:
             self._step(node, domain, inputs, outputs, where)
 
@@ -215,19 +145,6 @@ class Walk:
                 raise InputError(f"{where}: no node of the branch makes its output {info.name!r}")
             scope[name] = inner[info.name]
 
-    def _constant_node(self, node: Any, where: str) -> Value:
-        name = node.output[0]
-        for attribute in node.attribute:
-            if attribute.name == "value":
-                return self._stored(name, attribute.t)
-            if attribute.name == "sparse_value":
-                return self._stored_sparse(name, attribute.sparse_tensor)
-            if attribute.name in ("value_float", "value_floats", "value_int", "value_ints"):
-                kind = np.float32 if "float" in attribute.name else np.int64
-                array = np.array(onnx.helper.get_attribute_value(attribute), kind)
-                return self._stored(name, onnx.numpy_helper.from_array(array))
-        raise InputError(f"{where} has no number for a value")
-
     def _outputs(
         self, node: Any, domain: str, inputs: Sequence[Value | None], needed: Container[str], where: str
     ) -> tuple[Value | None, ...]:
@@ -236,6 +153,9 @@ class Walk:
         Outputs after the first that nobody reads (the mask of a Dropout) are left out.
         """
         inferred = self._inferred(node, domain, inputs, where)
+        if domain == "" and any(guess.sizes is None or None in guess.sizes for guess in inferred.values()):
+            computed = compute(node, self._opsets.get("", 0), inputs)
+            inferred |= {name: guess_of(array) for name, array in computed.items()}
         outputs: list[Value | None] = []
         for port, name in enumerate(node.output):
             if not name or (port > 0 and name not in needed):
@@ -254,14 +174,14 @@ class Walk:
                 first = next((value for value in inputs if value is not None), None)
                 elem = onnx.TensorProto.FLOAT if first is None else first.elem
                 self.guessed[node.op_type] += 1
-            value = self._value(name, elem, shape, f"{where}: its output {name!r}")
+            value = make_value(name, elem, shape, f"{where}: its output {name!r}")
             value.step, value.port = len(self.steps), port
             outputs.append(value)
         return tuple(outputs)
 
     def _inferred(
         self, node: Any, domain: str, inputs: Sequence[Value | None], where: str
-    ) -> Mapping[str, Guess]:
+    ) -> dict[str, Guess]:
         schema = schema_of(node.op_type, domain, self._opsets.get(domain, 0))
         if schema is None:
             return {}
@@ -275,7 +195,7 @@ class Walk:
         }
         try:
             return infer(node, schema, types, values, self._model.opset_import, self._model.ir_version)
-        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
             shapes = ", ".join("x".join(map(str, value.tensor.shape)) or "scalar" for value in known)
             reason = str(error).strip().split("\n")[0].rpartition("] ")[2]
             raise InputError(f"{where} does not fit its inputs ({shapes}): {reason}") from None
@@ -290,39 +210,7 @@ class Walk:
             f"{where}: the shape of its output {name!r} is not known{why}: give it as --shape '{name}={shape}'"
         )
 
-    # -- constants and steps ---------------------------------------------------------------------------------
-
-    def _is_constant(self, node: Any, inputs: Iterable[Value | None]) -> bool:
-        if node.op_type in ("Shape", "Size"):
-            return True
-        return node.op_type not in RANDOM and all(value.roots for value in inputs if value is not None)
-
-    def _fold(self, node: Any, inputs: Sequence[Value | None], outputs: Sequence[Value | None]) -> None:
-        """Make the outputs constants, with their values where everything is small."""
-        made = [value for value in outputs if value is not None]
-        for value in made:
-            value.step, value.roots, value.stored = -1, (value,), value.tensor.bytes
-        if node.op_type in STORED_AS_INPUT:
-            given = [value for value in inputs if value is not None]
-            if node.op_type != "DequantizeLinear":
-                given = given[:1]
-            made[0].roots = tuple(dict.fromkeys(root for value in given for root in value.roots))
-        if any(value.tensor.size > SMALL for value in made):
-            return
-        arrays: Sequence[npt.NDArray[Any]] | None
-        if node.op_type == "Shape" and inputs[0] is not None:
-            given_attributes = attributes(node, "", self._opsets[""])
-            cut = slice(given_attributes.get("start"), given_attributes.get("end"))
-            arrays = [np.array(inputs[0].tensor.shape, np.int64)[cut]]
-        elif node.op_type == "Size" and inputs[0] is not None:
-            arrays = [np.array(inputs[0].tensor.size, np.int64)]
-        elif any(value is not None and value.array is None for value in inputs):
-            return
-        else:
-            arrays = evaluate(node, self._opsets[""], [None if v is None else v.array for v in inputs])
-        for value, array in zip(made, arrays or (), strict=False):
-            if array.shape == value.tensor.shape:
-                value.array = array
+    # -- steps -----------------------------------------------------------------------------------------------
 
     def _step(
         self,

@@ -37,8 +37,6 @@ MOST_STATES = 4096
 """Vectors of device counts that a program over chains may tell apart."""
 MOST_ARCS = 256
 """A weightless atom stays if leaving it out would take more arcs than this."""
-FITS = 1.0 + 1e-12
-"""Bytes are added up in another order than the evaluator does: an exact fit must not fail by rounding."""
 
 
 class Tables(NamedTuple):
@@ -53,7 +51,7 @@ class Tables(NamedTuple):
     memory: FloatArray
     """(N,) bytes."""
     capacity: FloatArray
-    """(K,) bytes, a little widened."""
+    """(K,) bytes."""
     crowded: bool
     """Some capacity may be exceeded."""
     channel: IntArray
@@ -353,7 +351,7 @@ def _tables(
     return Tables(
         time=np.ascontiguousarray(time.reshape(atoms, len(kinds) * loads)),
         memory=memory,
-        capacity=problem.capacity[first] * FITS,
+        capacity=problem.capacity[first],
         crowded=bool((memory.sum() > problem.capacity[first]).any()),
         channel=channel,
         net_ptr=net_ptr,
@@ -411,7 +409,7 @@ def _nets(
     pairs = np.unique(tensor[leaves].astype(np.int64) * max(problem.n, 1) + reader[leaves])
     tensor, reader = (pairs // max(problem.n, 1)), (pairs % max(problem.n, 1)).astype(np.int32)
     found, start = np.unique(tensor, return_index=True)
-    stop = np.append(start[1:], len(tensor))
+    stop = np.append(start, len(tensor))[1:]
     symmetric = bool((rates[:, :2] == rates[:, 2:]).all())
     number: dict[tuple[int, int, bytes], int] = {}
     ends: list[tuple[int, int]] = []

@@ -15,16 +15,13 @@ from loadmaster.placers._ideal_front import empty_front
 from loadmaster.placers._ideal_kernel import next_front, solve_ideals, solve_levels, weights_left
 from loadmaster.placers._ideal_walk import Entries, Rules, new_entries, new_walk, room_for
 from loadmaster.placers._ideals import Lattice
+from loadmaster.placers._linear_kernel import Stages
 from loadmaster.placers._windows import windows_of
 
-__all__ = ["Stages", "best_chain"]
+__all__ = ["best_chain"]
 
 IntArray = npt.NDArray[np.int32]
-Stages = list[tuple[IntArray, int]]
-"""The atoms and the kind of device of each stage of a chain."""
-
 THREADS = 2
-PAIRS=0
 SMALL = 4000
 """Ideals that are solved in one call of a kernel, on one thread."""
 PAUSE = 0.1
@@ -68,8 +65,7 @@ def best_chain(
             ideals = int(level[last + 1] - level[size + 1])
             if ideals <= SMALL or last > size + 1:
                 entries = room_for(entries, ideals * contracted.states)
-                front, more = solve_levels(tables, lattice, rules, entries, front, walks[0], size, last)
-                global PAIRS; PAIRS+=more
+                front, _ = solve_levels(tables, lattice, rules, entries, front, walks[0], size, last)
             else:
                 entries = _level(pool, contracted, lattice, rules, entries, front, walks, last, check)
             size = last
@@ -89,7 +85,7 @@ def _level(pool, contracted, lattice, rules, entries, front, walks, size, check)
 
         def part(parity: int) -> None:
             first = begin + (begin + parity) % 2
-            global PAIRS; PAIRS+=solve_ideals(tables, lattice, rules, entries, front, walks[parity], first, stop, 2)
+            solve_ideals(tables, lattice, rules, entries, front, walks[parity], first, stop, 2)
 
         list(pool.map(part, range(THREADS)))
         seconds = time.perf_counter() - before

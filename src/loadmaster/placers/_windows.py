@@ -46,6 +46,13 @@ class Windows:
             room = np.where(share == 0.0, 0.0, share * scale[:, None])
         return room * (1 + SLACK) + SLACK * self.weight.sum(axis=1, keepdims=True)
 
+    def floors(self, loads: int) -> tuple[float, ...]:
+        """A lower bound on the largest load of any device, for each of its loads."""
+        total = self.weight.sum(axis=1)
+        share = self.left[:, 0]
+        tests = [(self.load == side) & (share > 0.0) for side in range(loads)]
+        return tuple(float((total[test] / share[test]).max(initial=0.0)) * (1 - SLACK) for test in tests)
+
 
 def windows_of(contracted: Contracted) -> Windows:
     """The tests for sets of kinds: all sets of up to three kinds, else all kinds, each kind alone, and all but one."""

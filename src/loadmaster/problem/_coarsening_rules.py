@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from loadmaster.errors import InputError
 from loadmaster.graph._acyclic import (
-    Guard,
     earliest_starts,
     merge_into_readers,
     merge_labels,
@@ -25,6 +24,7 @@ from loadmaster.graph._acyclic import (
     quotient_arcs,
 )
 from loadmaster.graph._constants import constant_valued
+from loadmaster.graph._guard import Guard
 from loadmaster.problem._model import Pipeline, Serial
 from loadmaster.problem._problem import Problem
 

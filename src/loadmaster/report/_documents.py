@@ -204,7 +204,8 @@ def coarsening_document(coarsening: Coarsening) -> dict[str, Any]:
 def _origins(problem: Problem) -> dict[str, dict[str, int]] | None:
     """Device -> how many of its op times were estimated, imported or measured; None where it is not known."""
     if problem.origin is None:
-        return None
+        known = problem.provenance in ORIGINS
+        return {name: {problem.provenance: problem.n} for name in problem.cluster.names} if known else None
     counts = [np.bincount(problem.origin[:, d], minlength=len(ORIGINS)) for d in range(problem.devices)]
     return {
         name: {origin: int(count[i]) for i, origin in enumerate(ORIGINS) if count[i]}

@@ -1,0 +1,72 @@
+"""Cutting topological orders into stages: the throughput problem for graphs with too many ideals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from loadmaster.placers._base import parameters
+from loadmaster.placers._contraction import contract, too_many_states, without_weightless
+from loadmaster.placers._feasible import first_feasible, prove_infeasible
+from loadmaster.placers._linear_search import LinearSearch
+from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.problem import Pipeline, Placement, Problem, Solution
+from loadmaster.problem._evaluator import Evaluator
+
+__all__ = ["LinearDp"]
+
+
+@dataclass(frozen=True)
+class LinearDp:
+    """Many topological orders, each cut into stages as well as possible, then local search over the order.
+
+    Cutting one order is a dynamic program over (place of the cut, devices used of each kind), exact for that order. Then atoms move between the
+    stages of the best chains, which is a new order, and that is cut again, until nothing gets better. Every answer is a
+    chain, and so satisfies every setting of ``contiguity``.
+
+    Orders of more than 1,500 atoms are cut in two steps: first at 500 places, of each of 500 stretches of equal work the one
+    that the least communication crosses; then anywhere near the places chosen.
+
+    Complexity: O(cuts * longest stage * (degree + states)) per order.
+
+    References
+    ----------
+    J. Tarnawski et al., "Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020 (DPL, the linearised
+    program).
+    """
+
+    orders: int = 24
+    """Topological orders to cut."""
+    rounds: int = 12
+    """Rounds of improvement in a row without success before it ends."""
+
+    name: ClassVar[str] = "linear-dp"
+    summary: ClassVar[str] = "topological orders cut into stages by dynamic programming, then local search over the order"
+
+    def supports(self, problem: Problem) -> str | None:
+        """Only ``pipeline``, and not too many kinds of devices."""
+        if not isinstance(problem.model, Pipeline):
+            return f"linear-dp builds pipelines, and the model is {problem.model.name}: use it with --model pipeline"
+        return too_many_states(problem)
+
+    def place(
+        self,
+        problem: Problem,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        start: Placement | None = None,
+        evaluator: Evaluator | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Solution:
+        """Search until nothing gets better, or the budget is used up."""
+        prove_infeasible(problem)
+        with Search(problem, budget, self.name, evaluator, on_progress) as search:
+            if start is not None:
+                search.try_placement(start)
+            linear = LinearSearch(search, without_weightless(contract(problem)), seed)
+            linear.cut_orders(self.orders)
+            if search.best is None:
+                search.try_device(first_feasible(problem, seed))
+            linear.improve(self.rounds)
+        return search.solution(seed, parameters(self))
