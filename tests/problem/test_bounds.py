@@ -16,7 +16,8 @@ from scipy.optimize import linprog
 from loadmaster.graph import Graph, GraphBuilder, layered
 from loadmaster.hardware import Cluster, Device, accelerators, roofline
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
-from loadmaster.problem.bounds import _load_dual, all_bounds, lower_bound
+from loadmaster.problem.bounds import all_bounds, lower_bound
+from loadmaster.problem.bounds._load_dual import load_dual
 from loadmaster.problem.reference import evaluate
 from tests.strategies import models, problems
 
@@ -231,7 +232,7 @@ def test_the_lower_bound_is_never_below_a_textbook_bound(problem):
 def test_the_load_dual_equals_the_linear_program(rows):
     cost = np.array(rows)
     number = np.ones(cost.shape[1])
-    value, weight = _load_dual(cost, number)
+    value, weight = load_dual(cost, number)
     assert value == pytest.approx(linear_load_dual(cost), rel=1e-6, abs=1e-9)
     assert (weight >= 0).all()
     assert (weight * number).sum() == pytest.approx(1.0)
@@ -242,7 +243,7 @@ def test_the_load_dual_equals_the_linear_program(rows):
 def test_the_load_dual_is_close_to_the_linear_program_for_many_unlike_devices(devices, ops, seed):
     cost = np.exp(np.random.default_rng(seed).standard_normal((ops, devices)))
     exact = linear_load_dual(cost)
-    value, _ = _load_dual(cost, np.ones(devices))
+    value, _ = load_dual(cost, np.ones(devices))
     assert exact * 0.8 <= value <= exact * (1 + 1e-9)
 
 

@@ -50,15 +50,20 @@ def read_model(path: str | Path) -> Any:
         raise InputError(f"{path}: is not an ONNX model: there is no graph with an output in it")
     if not model.opset_import:
         raise InputError(f"{path}: is not a whole ONNX model: it imports no operator set")
-    if not all(isinstance(text, str) for text in _texts(model.graph)):
-        raise InputError(f"{path}: is not an ONNX model: it has names that are no text")
+    for entry in model.opset_import:
+        if not isinstance(entry.domain, str) or not 0 < entry.version < 2**31:
+            raise InputError(f"{path}: imports version {entry.version} of the operator set {entry.domain!r}")
     for tensor in _tensors(model.graph):
         _drop_data(tensor)
     for function in model.functions:
         for node in function.node:
             for tensor in _node_tensors(node):
                 _drop_data(tensor)
-    return _inlined(model, path) if model.functions else model
+    if model.functions:
+        model = _inlined(model, path)
+    if not all(isinstance(text, str) and text.isprintable() for text in _texts(model.graph)):
+        raise InputError(f"{path}: is not an ONNX model: it has names that are no text")
+    return model
 
 
 def _inlined(model: Any, path: str | Path) -> Any:

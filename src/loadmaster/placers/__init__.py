@@ -4,11 +4,16 @@ from loadmaster.errors import InputError
 from loadmaster.placers._base import Placer, parameters
 from loadmaster.placers._search import Budget, Progress, ProgressCallback
 from loadmaster.placers.annealing import Annealing
+from loadmaster.placers.balanced import Balanced
 from loadmaster.placers.expert import Expert
 from loadmaster.placers.greedy import Greedy
 from loadmaster.placers.heft import Heft
+from loadmaster.placers.ideal_dp import IdealDp
+from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
+from loadmaster.placers.metis import Metis
 from loadmaster.placers.min_cut import MinCut
+from loadmaster.placers.pipedream import PipeDream
 from loadmaster.placers.random import Random
 from loadmaster.placers.single import Single
 
@@ -16,7 +21,21 @@ __all__ = ["PLACERS", "Budget", "Placer", "Progress", "ProgressCallback", "get_p
 
 PLACERS: dict[str, Placer] = {
     placer.name: placer
-    for placer in (Single(), Random(), Greedy(), Expert(), Heft(), MinCut(), LocalSearch(), Annealing())
+    for placer in (
+        Single(),
+        Random(),
+        Greedy(),
+        Expert(),
+        Heft(),
+        MinCut(),
+        LocalSearch(),
+        Annealing(),
+        IdealDp(),
+        LinearDp(),
+        PipeDream(),
+        Balanced(),
+        Metis(),
+    )
 }
 """All placers by name, with their default hyper-parameters."""
 

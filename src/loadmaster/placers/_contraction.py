@@ -1,16 +1,17 @@
 """A pipeline problem as programs over chains of stages see it: atoms, kinds of devices, and nets.
 
-*Atoms* are what stays together whatever the chain: colocation classes, united where the class graph of ``contiguity="chain"``
-has a cycle, and idle ops united with their only neighbour. They are numbered in a topological order.
+*Atoms* are what stays together whatever the chain: colocation classes, united where the class graph of
+``contiguity="chain"`` has a cycle, and idle ops united with their only neighbour. They are numbered in a
+topological order.
 
-*Kinds* are sets of devices that nothing tells apart. A program that builds a chain only counts how many devices of each kind it
-has used; such a vector of counts is a *state*, numbered by mixed radix.
+*Kinds* are sets of devices that nothing tells apart. A program that builds a chain only counts how many
+devices of each kind it has used; such a vector of counts is a *state*, numbered by mixed radix.
 
-*Nets* are tensors: a producer and its readers, as atoms. Tensors with the same ends are one net; what is read in its own atom
-only is none.
+*Nets* are tensors: a producer and its readers, as atoms. Tensors with the same ends are one net; what is read
+in its own atom only is none.
 
-Preprocessing follows J. Tarnawski et al., "Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020, whose
-published program fixes what the number of ideals refers to.
+Preprocessing follows J. Tarnawski et al., "Efficient algorithms for device placement of DNN graph operators",
+NeurIPS 2020, whose published program fixes what the number of ideals refers to.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.graph._order import csr_from_pairs, topological_order
+from loadmaster.graph._order import csr_from_pairs, sum_by, topological_order
 from loadmaster.placers._feasible import Atoms, atoms_of
 from loadmaster.problem import Pipeline, Problem
 
@@ -42,8 +43,9 @@ MOST_ARCS = 256
 class Tables(NamedTuple):
     """The contracted problem for kernels: N atoms, E nets, K kinds, L loads per device, C channels.
 
-    A device has one load, or two under the objective ``fw+bw``: load 0, which is minimised, is the backward and load 1, which is
-    limited, the forward one. A channel is a set of kinds with the same costs of sending and receiving.
+    A device has one load, or two under the objective ``fw+bw``: load 0, which is minimised, is the backward
+    and load 1, which is limited, the forward one. A channel is a set of kinds with the same costs of sending
+    and receiving.
     """
 
     time: FloatArray
@@ -74,8 +76,9 @@ class Tables(NamedTuple):
     recv: FloatArray
     """(E, C) seconds."""
     change: FloatArray
-    """(E, C, 8) seconds that communication of a stage changes by when a pin of the net joins it: by role of the pin, plus 2 if it is
-    the first, plus 1 if it makes the net complete. A table instead of branches, which a processor could not predict."""
+    """(E, C, 8) seconds that communication of a stage changes by when a pin of the net joins it: by role of
+    the pin, plus 2 if it is the first, plus 1 if it makes the net complete. A table instead of branches,
+    which a processor could not predict."""
     overlap: bool
     loads: int
     following: IntArray
@@ -140,14 +143,16 @@ def contract(problem: Problem) -> Contracted:
     known = problem.__dict__.get("_contracted")
     if known is None:
         known = problem.__dict__["_contracted"] = _contract(problem)
-    return known  # type: ignore[no-any-return]
+    return known
 
 
 def without_weightless(full: Contracted) -> Contracted:
-    """The same without atoms that take no time, communicate at no cost, and may be anywhere; kept on the contracted problem.
+    """The same without atoms that take no time, communicate at no cost, and may be anywhere; kept on the
+    contracted problem.
 
-    They only pass on the order between their predecessors and successors. Leaving them out can shrink the number of ideals by orders
-    of magnitude; any chain of the rest has a place for them (:meth:`Contracted.devices_of`).
+    They only pass on the order between their predecessors and successors. Leaving them out can shrink the
+    number of ideals by orders of magnitude; any chain of the rest has a place for them
+    (:meth:`Contracted.devices_of`).
     """
     known = full.__dict__.get("_slim")
     if known is None:
@@ -179,7 +184,9 @@ def _without_weightless(full: Contracted) -> Contracted:
     kept = np.flatnonzero(~gone).astype(np.int32)
     number = np.full(full.atoms, -1, np.int32)
     number[kept] = np.arange(len(kept), dtype=np.int32)
-    arcs = np.array([(number[u], number[w]) for w in kept.tolist() for u in sorted(before[w])], np.int32).reshape(-1, 2)
+    arcs = np.array(
+        [(number[u], number[w]) for w in kept.tolist() for u in sorted(before[w])], np.int32
+    ).reshape(-1, 2)
     predecessor_ptr, predecessor = csr_from_pairs(arcs[:, 1], arcs[:, 0], len(kept))
     successor_ptr, successor = csr_from_pairs(arcs[:, 0], arcs[:, 1], len(kept))
     return replace(
@@ -208,8 +215,9 @@ def too_many_states(problem: Problem) -> str | None:
     if states <= MOST_STATES:
         return None
     return (
-        f"its {sum(map(len, kinds))} usable devices are of {len(kinds)} different kinds, which makes {states} ways to have "
-        f"used some of them, and at most {MOST_STATES} can be told apart: make devices equal, or forbid some"
+        f"its {sum(map(len, kinds))} usable devices are of {len(kinds)} different kinds, so that there are "
+        f"{states} ways to have used some of them, and at most {MOST_STATES} can be told apart: make devices "
+        "equal, or forbid some"
     )
 
 
@@ -221,7 +229,7 @@ def _as_chain(problem: Problem) -> Problem:
     known = problem.__dict__.get("_as_chain")
     if known is None:
         known = problem.__dict__["_as_chain"] = problem.with_model(replace(model, contiguity="chain"))
-    return known  # type: ignore[no-any-return]
+    return known
 
 
 def _contract(problem: Problem) -> Contracted:
@@ -260,11 +268,13 @@ def _contract(problem: Problem) -> Contracted:
 
 
 def _without_idle(problem: Problem, found: Atoms, tail: IntArray, head: IntArray) -> IntArray:
-    """(atoms,) new label of each atom: an idle atom joins its only neighbour, again and again, where that loses nothing.
+    """(atoms,) new label of each atom: an idle atom joins its only neighbour, again and again, where that
+    loses nothing.
 
-    Idle: no time anywhere, no neighbour in the backward pass, one neighbour in the class graph and none but that in the data.
-    Next to it, it communicates no more than elsewhere, and no cycle can arise. Its neighbour must not be tied down by it, so
-    that it must be allowed wherever the neighbour is and take no memory that could be missing there.
+    Idle: no time anywhere, no neighbour in the backward pass, one neighbour in the class graph and none but
+    that in the data. Next to it, it communicates no more than elsewhere, and no cycle can arise. Its
+    neighbour must not be tied down by it, so that it must be allowed wherever the neighbour is and take no
+    memory that could be missing there.
     """
     label = np.arange(found.count, dtype=np.int32)
     rest = np.where(found.allowed, found.time, 0.0).sum(axis=1) == 0.0
@@ -322,7 +332,12 @@ def _kinds(problem: Problem, found: Atoms) -> tuple[IntArray, ...]:
 
 
 def _tables(
-    problem: Problem, atom_of: IntArray, atoms: int, allowed: BoolArray, kinds: tuple[IntArray, ...], count: IntArray
+    problem: Problem,
+    atom_of: IntArray,
+    atoms: int,
+    allowed: BoolArray,
+    kinds: tuple[IntArray, ...],
+    count: IntArray,
 ) -> Tables:
     model, graph = problem.model, problem.graph
     assert isinstance(model, Pipeline)
@@ -333,9 +348,11 @@ def _tables(
     for k, d in enumerate(first.tolist()):
         for side in range(loads):
             mine = booked == side
-            time[:, k, side] = np.bincount(atom_of[mine], np.where(np.isfinite(problem.time[mine, d]), problem.time[mine, d], 0.0), atoms)
+            time[:, k, side] = np.bincount(
+                atom_of[mine], np.where(np.isfinite(problem.time[mine, d]), problem.time[mine, d], 0.0), atoms
+            )
     time[~allowed[:, first]] = np.inf
-    memory = np.bincount(atom_of, problem.memory, atoms) if atoms else np.zeros(0)
+    memory = sum_by(atom_of, problem.memory, atoms)
     channel, rates = _channels(problem, first)
     producer, readers, send, recv = _nets(problem, atom_of, booked, rates)
     home, booked_on = producer[:, 0], producer[:, 1]
@@ -383,8 +400,12 @@ def _change(send: FloatArray, recv: FloatArray) -> FloatArray:
 
 
 def _channels(problem: Problem, first: IntArray) -> tuple[IntArray, FloatArray]:
-    """(K,) channel of each kind, and (C, 4) send latency, send rate, receive latency, receive rate of each channel."""
-    rates = np.stack([problem.send_latency, problem.send_rate, problem.recv_latency, problem.recv_rate], axis=1)[first]
+    """(K,) channel of each kind, and (C, 4) send latency, send rate, receive latency, receive rate of each
+    channel.
+    """
+    rates = np.stack(
+        [problem.send_latency, problem.send_rate, problem.recv_latency, problem.recv_rate], axis=1
+    )[first]
     channels: dict[bytes, int] = {}
     channel = np.full(len(first), -1, np.int32)
     for k, row in enumerate(rates):
@@ -397,7 +418,8 @@ def _channels(problem: Problem, first: IntArray) -> tuple[IntArray, FloatArray]:
 def _nets(
     problem: Problem, atom_of: IntArray, booked: npt.NDArray[np.int64], rates: FloatArray
 ) -> tuple[IntArray, list[IntArray], FloatArray, FloatArray]:
-    """(E, 2) producer and load, readers, and (E, C) costs; tensors with equal ends are added up, free ones left out.
+    """(E, 2) producer and load, readers, and (E, C) costs; tensors with equal ends are added up, free ones
+    left out.
 
     Where receiving costs as much as sending it does not matter which end is the producer.
     """
@@ -418,7 +440,11 @@ def _nets(
     side = booked[graph.tensor_producer[found]].tolist()
     for i, (t, begin, end) in enumerate(zip(found.tolist(), start.tolist(), stop.tolist(), strict=True)):
         read, home = reader[begin:end], int(own[t])
-        key = (side[i], -1, np.sort(np.append(read, own[t])).tobytes()) if symmetric else (side[i], home, read.tobytes())
+        key = (
+            (side[i], -1, np.sort(np.append(read, own[t])).tobytes())
+            if symmetric
+            else (side[i], home, read.tobytes())
+        )
         if key not in number:
             number[key] = len(ends)
             ends.append((home, side[i]))
@@ -432,4 +458,9 @@ def _nets(
         recv[:, c] = np.bincount(of_tensor, recv_latency + size * recv_rate, len(ends))
     costs = np.flatnonzero((send > 0).any(axis=1) | (recv > 0).any(axis=1))
     producer = np.array(ends, np.int32).reshape(-1, 2)[costs]
-    return producer, [readers[i] for i in costs.tolist()], np.ascontiguousarray(send[costs]), np.ascontiguousarray(recv[costs])
+    return (
+        producer,
+        [readers[i] for i in costs.tolist()],
+        np.ascontiguousarray(send[costs]),
+        np.ascontiguousarray(recv[costs]),
+    )

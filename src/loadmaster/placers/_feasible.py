@@ -231,6 +231,8 @@ def random_segments(problem: Problem, rng: np.random.Generator, *, full: bool = 
         return np.zeros(0, np.int32)
     order = random_order(atoms, rng)
     sequence = _device_sequence(problem, atoms, order, rng)
+    if not len(sequence):
+        return None
     # Atoms without a choice (inputs pinned to the host) would end stretches: mostly they are set aside.
     lone = atoms.allowed.sum(axis=1) == 1
     if rng.random() < 0.25:

@@ -54,10 +54,12 @@ MOST_CELLS = 32_000_000
 """The same after all refinements."""
 STEPS = (1.0, 0.5, 0.25, 0.1)
 """Points between the best prices so far and those of the master at which bundles are priced."""
-EXACT = 20_000
+EXACT = 50_000
 """Steps of the best-first search behind one pricing."""
 EXACT_AT_LIMIT = 500_000
 """The same where it may settle the matter."""
+DOUBT = 2
+"""Rounds for which the master is told of a bundle above the target that pricing could not tell from one within."""
 COMPLEMENTS = 5
 """Bundles per round that are priced disjointly from the best one."""
 STRIDE = 0.6
@@ -107,8 +109,8 @@ class Prover:
         self.iterations = 0
         self._counts = np.array([float(kind.count) for kind in bundles.kinds])
         self._columns: list[Column] = []
-        self._doubtful: list[bool] = []
-        self._known: set[tuple[int, bytes]] = set()
+        self._doubted: list[int] = []
+        self._known: dict[tuple[int, bytes], int] = {}
         self._usage = [np.full(len(s.load), 1e-3) for s in states]
         self._scale = _price_scales(bundles, limit)
         self._cells = CELLS
@@ -130,21 +132,18 @@ class Prover:
 
     def _remember(self, k: int, path: IntArray, *, doubtful: bool) -> None:
         key = (k, path.tobytes())
-        if key in self._known:
-            return
-        self._known.add(key)
-        load = float(self.states[k].load[path].sum())
-        self._columns.append(Column(k, self.states[k].inside(path), load, path))
-        self._doubtful.append(doubtful)
+        known = self._known.setdefault(key, len(self._columns))
+        if known == len(self._columns):
+            load = float(self.states[k].load[path].sum())
+            self._columns.append(Column(k, self.states[k].inside(path), load, path))
+            self._doubted.append(-DOUBT - 1)
+        if doubtful:
+            self._doubted[known] = self.iterations
 
     def _live(self, target: float) -> BoolArray:
-        """(columns,) the bundles within the target; of those above it, the ones that pricing could not tell from them."""
-        live = np.empty(len(self._columns), np.bool_)
-        for i, column in enumerate(self._columns):
-            live[i] = column.load <= target
-            if not live[i] and self._doubtful[i]:
-                grid = self._grids[column.kind]
-                live[i] = int(grid.shift[column.path].sum()) <= grid.budget(target)
+        """(columns,) the bundles within the target, and for a few rounds those that pricing could not tell from them."""
+        live = np.array([column.load <= target for column in self._columns], np.bool_)
+        live |= np.array(self._doubted) >= self.iterations - DOUBT
         return live
 
     def _regrid(self) -> None:

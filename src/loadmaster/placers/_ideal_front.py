@@ -1,15 +1,16 @@
 """Stages that reach over a station, all at once.
 
-Where the ideals of one size are few, each of them is a *station*. By taking away the last atom of an ideal again and again one comes to exactly
-one station M of that size, and there the walk down from the ideal ends (``_ideal_kernel.py``). What it would meet beyond are starts
-J of stages that contain the same atoms outside M. So only the loads of M - J matter, and how M - J meets the nets that cross M: for
-each of them it has none of the pins inside M, all of them, or some of them, with or without the producer. That is the *signature* of M - J;
-stages with the same one form a group. Within a group, a kind and a state, a stage is dropped if another is no worse in value, load and
-memory.
+Where the ideals of one size are few, each of them is a *station*. By taking away the last atom of an ideal
+again and again one comes to exactly one station M of that size, and there the walk down from the ideal ends
+(``_ideal_kernel.py``). What it would meet beyond are starts J of stages that contain the same atoms outside
+M. So only the loads of M - J matter, and how M - J meets the nets that cross M: for each of them it has none
+of the pins inside M, all of them, or some of them, with or without the producer. That is the *signature* of M
+- J; stages with the same one form a group. Within a group, a kind and a state, a stage is dropped if another
+is no worse in value, load and memory.
 
-What remains is a :class:`Front`. It is built at each size with stations, from the front of the last such size and the ideals
-in between. Without fronts the program would look at all pairs of ideals; with them, at those between two such sizes, which is
-what makes long graphs cheap.
+What remains is a :class:`Front`. It is built at each size with stations, from the front of the last such size
+and the ideals in between. Without fronts the program would look at all pairs of ideals; with them, at those
+between two such sizes, which is what makes long graphs cheap.
 """
 
 from __future__ import annotations
@@ -23,7 +24,17 @@ from numba import njit
 from loadmaster.placers._contraction import Tables
 from loadmaster.placers._ideal_walk import offer
 
-__all__ = ["Front", "Starts", "build_front", "empty_front", "extend", "new_starts", "no_starts", "note", "note_station"]
+__all__ = [
+    "Front",
+    "Starts",
+    "build_front",
+    "empty_front",
+    "extend",
+    "new_starts",
+    "no_starts",
+    "note",
+    "note_station",
+]
 
 IntArray = npt.NDArray[np.int32]
 LongArray = npt.NDArray[np.int64]
@@ -31,7 +42,9 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 NONE, ALL, SENDS, RECEIVES = 0, 1, 2, 3
-"""How a stage meets a net that crosses the station: no pin inside, all of them, some and the producer, some without it."""
+"""How a stage meets a net that crosses the station: no pin inside, all of them, some and the producer, some
+without it.
+"""
 COMPARED = 64
 """How many stages of its list a stage is compared with when there are more than two criteria."""
 
@@ -61,20 +74,23 @@ class Front(NamedTuple):
     origin: IntArray
     """(stages,) largest load before the stage, and the ideal that it starts from."""
     cost: FloatArray
-    """(stages, columns) each load (compute and communication apart if they overlap), then memory if it matters."""
+    """(stages, columns) each load (compute and communication apart if they overlap), then memory if it
+    matters.
+    """
     work: FloatArray
     """(stages, L) compute alone, which only grows."""
 
 
 class Starts(NamedTuple):
-    """What the walks from the next stations note: a row for each ideal met, and for each group of the station they end at."""
+    """What the walks from the next stations note: a row for each ideal met, and for each group of the station
+    they end at.
+    """
 
-    front_size: int
     member: BoolArray
     net: IntArray
     before: IntArray
     """As in the front to come."""
-    index: IntArray
+    earlier: IntArray
     """(X,) where the net is among those of the old front, or -1."""
     fill: LongArray
     """(2,) rows in use; the station that the walk comes from."""
@@ -110,27 +126,28 @@ def empty_front(tables: Tables) -> Front:
     )
 
 
-# -- using a front ------------------------------------------------------------------------------------------------
+# -- using a front -----------------------------------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True)
 def _unite(tables, front, walk, group, extra):  # type: ignore[no-untyped-def]
-    """Fill ``extra``: communication of a stage of the group united with the walk's stage, less that of the two apart.
+    """Fill ``extra``: communication of a stage of the group united with the walk's stage, less that of the
+    two apart.
 
-    Only nets count that both have pins of. The walk stands at the station, so that its stage has no pin inside, and each of the
-    two apart pays for the net: by sending if it has the producer, else by receiving.
+    Only nets count that both have pins of. The walk stands at the station, so that its stage has no pin
+    inside, and each of the two apart pays for the net: by sending if it has the producer, else by receiving.
     """
     loads, channels = tables.loads, tables.send.shape[1]
     extra[:] = 0.0
     station = front.station[group]
     for x in range(len(front.net)):
         e, how = front.net[x], front.signature[group, x]
-        if how == NONE or walk.count[e] == 0:
+        if how == NONE or walk.have[e] == 0:
             continue
         home, before = tables.home[e], front.before[station, x]
         first = how == SENDS or (how == ALL and front.member[station, home])
         second = walk.inside[home]
-        whole = how == ALL and walk.count[e] == tables.pins[e] - before
+        whole = how == ALL and walk.have[e] == tables.pins[e] - before
         for c in range(channels):
             send, recv = tables.send[e, c], tables.recv[e, c]
             change = -(send if first else recv) - (send if second else recv)
@@ -177,7 +194,9 @@ def extend(tables, rules, front, walk, depth, station):  # type: ignore[no-untyp
 
 @njit(cache=True, nogil=True)
 def _united_value(tables, rules, front, walk, depth, k, j):  # type: ignore[no-untyped-def]
-    """Value of a chain that ends with stage j of the front united with the walk's stage; infinite if it breaks a rule."""
+    """Value of a chain that ends with stage j of the front united with the walk's stage; infinite if it
+    breaks a rule.
+    """
     loads, c = tables.loads, tables.channel[k]
     if tables.crowded and front.cost[j, front.cost.shape[1] - 1] + walk.memory[depth] > tables.capacity[k]:
         return np.inf
@@ -196,7 +215,7 @@ def _united_value(tables, rules, front, walk, depth, k, j):  # type: ignore[no-u
     return value
 
 
-# -- building the next one ------------------------------------------------------------------------------------------
+# -- building the next one ---------------------------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True)
@@ -204,7 +223,9 @@ def no_starts(tables, front):  # type: ignore[no-untyped-def]
     """Nothing is to be noted."""
     none, numbers = np.zeros(0, np.int32), np.zeros((0, 0))
     empty = np.zeros(0, np.int64)
-    return Starts(0, front.member, none, front.before, none, empty, empty, numbers, numbers, np.zeros((0, 0), np.uint8))
+    return Starts(
+        front.member, none, front.before, none, empty, empty, numbers, numbers, np.zeros((0, 0), np.uint8)
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -249,7 +270,6 @@ def new_starts(tables, lattice, front, walk, size, rows):  # type: ignore[no-unt
             kept += 1
     columns, channels = walk.compute.shape[1], walk.comm.shape[1]
     return Starts(
-        front.size,
         member,
         net[:kept].copy(),
         before[:, :kept].copy(),
@@ -283,16 +303,18 @@ def note(tables, starts, walk, depth, ideal):  # type: ignore[no-untyped-def]
     for x in range(len(starts.net)):
         e, before = starts.net[x], starts.before[station, x]
         how = SENDS if walk.inside[tables.home[e]] else RECEIVES
-        if walk.count[e] == 0 or before == tables.pins[e]:
+        if walk.have[e] == 0 or before == tables.pins[e]:
             how = NONE
-        elif walk.count[e] == before:
+        elif walk.have[e] == before:
             how = ALL
         starts.signature[row, x + 1] = how
 
 
 @njit(cache=True, nogil=True)
 def note_station(tables, starts, front, walk, depth, old):  # type: ignore[no-untyped-def]
-    """The walk stands at station ``old`` of the front: the stages of its groups go on, with what the walk has collected."""
+    """The walk stands at station ``old`` of the front: the stages of its groups go on, with what the walk has
+    collected.
+    """
     station = starts.fill[1]
     for g in range(len(front.station)):
         if front.station[g] != old:
@@ -301,8 +323,8 @@ def note_station(tables, starts, front, walk, depth, old):  # type: ignore[no-un
         _unite(tables, front, walk, g, starts.extra[row])
         for x in range(len(starts.net)):
             e, before = starts.net[x], starts.before[station, x]
-            was = 0 if starts.index[x] < 0 else front.before[old, starts.index[x]]
-            how = NONE if was == 0 else front.signature[g, starts.index[x]]
+            was = 0 if starts.earlier[x] < 0 else front.before[old, starts.earlier[x]]
+            how = NONE if was == 0 else front.signature[g, starts.earlier[x]]
             if before == tables.pins[e]:
                 how = NONE
             elif was == 0:
@@ -316,7 +338,9 @@ def note_station(tables, starts, front, walk, depth, old):  # type: ignore[no-un
 
 @njit(cache=True, nogil=True)
 def _grouped(signature):  # type: ignore[no-untyped-def]
-    """Group of each row, and an example of each group. Equal rows are found by a hash; a collision only splits a group."""
+    """Group of each row, and an example of each group. Equal rows are found by a hash; a collision only
+    splits a group.
+    """
     rows = len(signature)
     key = np.zeros(rows, np.int64)
     for r in range(rows):
@@ -342,20 +366,25 @@ def _grouped(signature):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _stage(tables, rules, numbers, extra, cost_before, work_before, k, cost, work):  # type: ignore[no-untyped-def]
-    """Fill ``cost`` and ``work`` of a stage on kind k: what it was before, and the numbers of a walk; whether it may grow on."""
+def _stage(tables, rules, numbers, extra, old_cost, old_work, k, cost, work):  # type: ignore[no-untyped-def]
+    """Fill ``cost`` and ``work`` of a stage on kind k: what it was before, and the numbers of a walk; whether
+    it may grow on.
+    """
     loads, c, columns = tables.loads, tables.channel[k], len(tables.capacity) * tables.loads
     for side in range(loads):
         more = numbers[k * loads + side]
         talk = numbers[columns + c * loads + side] + extra[c * loads + side] if c >= 0 else 0.0
-        work[side] = work_before[side] + more
+        work[side] = old_work[side] + more
         if tables.overlap:
-            cost[2 * side], cost[2 * side + 1] = cost_before[2 * side] + more, cost_before[2 * side + 1] + talk
+            cost[2 * side], cost[2 * side + 1] = (
+                old_cost[2 * side] + more,
+                old_cost[2 * side + 1] + talk,
+            )
         else:
-            cost[side] = cost_before[side] + more + talk
+            cost[side] = old_cost[side] + more + talk
     if tables.crowded:
         last = len(cost) - 1
-        cost[last] = cost_before[last] + numbers[len(numbers) - 1]
+        cost[last] = old_cost[last] + numbers[len(numbers) - 1]
         if cost[last] > tables.capacity[k]:
             return False
     return work[0] < rules.limit and (loads == 1 or work[1] <= rules.ceiling)
@@ -397,7 +426,9 @@ def build_front(tables, rules, entries, front, starts, size):  # type: ignore[no
         for i in range(front.group_ptr[-1 - source], front.group_ptr[-source]):
             k = front.kind[i]
             for j in range(front.list_ptr[i], front.list_ptr[i + 1]):
-                if _stage(tables, rules, numbers, extra, front.cost[j], front.work[j], k, cost[made], work[made]):
+                if _stage(
+                    tables, rules, numbers, extra, front.cost[j], front.work[j], k, cost[made], work[made]
+                ):
                     key[made] = (group[r] * kinds + k) * states + front.state[i]
                     value[made], origin[made] = front.value[j], front.origin[j]
                     made += 1

@@ -1,10 +1,11 @@
 """The dynamic program over ideals, compiled; ``ideal_dp.py`` says what it computes.
 
-For an ideal I, every smaller ideal J is one that a last stage I - J of a chain could start from. A walk reaches them depth first
-by taking away maximal atoms in decreasing order, so that it meets each once. The loads of I - J on every kind of device are
-kept on a stack; a counter of pins per net says when a transfer appears or disappears, so that a step costs O(nets of an atom). Compute
-and memory grow downwards: where they exceed the limits on every kind, the walk turns back. No pair of ideals is stored. At a gate the
-walk ends, and ``_ideal_front.py`` takes over.
+For an ideal I, every smaller ideal J is one that a last stage I - J of a chain could start from. A walk
+reaches them depth first by taking away maximal atoms in decreasing order, so that it meets each once. The
+loads of I - J on every kind of device are kept on a stack; a counter of pins per net says when a transfer
+appears or disappears, so that a step costs O(nets of an atom). Compute and memory grow downwards: where they
+exceed the limits on every kind, the walk turns back. No pair of ideals is stored. At a gate the walk ends,
+and ``_ideal_front.py`` takes over.
 """
 
 from __future__ import annotations
@@ -35,21 +36,30 @@ def weights_left(lattice, weight):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bottom):  # type: ignore[no-untyped-def]
-    """Offer the target every stage that begins at a smaller ideal, down to the gate ``bottom``, and those of the front there.
+def _walk_down(  # type: ignore[no-untyped-def]
+    tables, lattice, rules, entries, front, walk, starts, target, bottom
+):
+    """Offer the target every stage that begins at a smaller ideal, down to the gate ``bottom``, and those of
+    the front there.
 
     If ``starts`` has room the ideals are noted as well. Returns how many ideals were met.
     """
-    # The arrays are taken out of their tuples once: inside the loop that would cost more than the work itself.
+    # The arrays are taken out of their tuples once: inside the loop that would cost more than the work.
     top_ptr, top, below = lattice.top_ptr, lattice.top, lattice.below
     time, bytes_, capacity, channel = tables.time, tables.memory, tables.capacity, tables.channel
     net_ptr, net, role, pins = tables.net_ptr, tables.net, tables.role, tables.pins
     booked, change, following = tables.load, tables.change, tables.following
     first, stop, states, values = entries.first, entries.stop, entries.state, entries.value
-    count, inside, atom, at, end = walk.count, walk.inside, walk.atom, walk.at, walk.end
+    have, inside, atom, at, end = walk.have, walk.inside, walk.atom, walk.at, walk.end
     compute, comm, memory, row, load = walk.compute, walk.comm, walk.memory, walk.row, walk.load
     origin, kind = walk.origin, walk.kind
-    limit, ceiling, crowded, overlap, loads = rules.limit, rules.ceiling, tables.crowded, tables.overlap, tables.loads
+    limit, ceiling, crowded, overlap, loads = (
+        rules.limit,
+        rules.ceiling,
+        tables.crowded,
+        tables.overlap,
+        tables.loads,
+    )
     kinds, channels = len(capacity), change.shape[1]
     noting = len(starts.source) > 0
     met = depth = 0
@@ -64,7 +74,7 @@ def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bot
             v = atom[depth]
             inside[v] = False
             for i in range(net_ptr[v], net_ptr[v + 1]):
-                count[net[i]] -= 1
+                have[net[i]] -= 1
             depth -= 1
             continue
         edge = at[depth]
@@ -88,7 +98,7 @@ def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bot
         ideal = below[edge]
         begin, beyond, pool = first[ideal], stop[ideal], ideal & 1
         q = top_ptr[ideal]
-        deeper = q < top_ptr[ideal + 1] and top[q] < v or noting or ideal == bottom
+        deeper = (q < top_ptr[ideal + 1] and top[q] < v) or noting or ideal == bottom
         if not deeper and begin == beyond:
             continue
         depth += 1
@@ -96,12 +106,12 @@ def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bot
             comm[depth, j] = comm[depth - 1, j]
         for i in range(net_ptr[v], net_ptr[v + 1]):
             e = net[i]
-            case = role[i] + 2 * (count[e] == 0) + (count[e] + 1 == pins[e])
+            case = role[i] + 2 * (have[e] == 0) + (have[e] + 1 == pins[e])
             for c in range(channels):
                 comm[depth, c * loads + booked[e]] += change[e, c, case]
         if deeper:
             for i in range(net_ptr[v], net_ptr[v + 1]):
-                count[net[i]] += 1
+                have[net[i]] += 1
             memory[depth] = filled
             atom[depth] = v
             inside[v] = True
@@ -146,7 +156,8 @@ def _walk_down(tables, lattice, rules, entries, front, walk, starts, target, bot
 
 @njit(cache=True, nogil=True)
 def _open(rules, walk, target):  # type: ignore[no-untyped-def]
-    """Prepare the row of a target: a state is open if its devices can have done what is in the ideal, and the others the rest.
+    """Prepare the row of a target: a state is open if its devices can have done what is in the ideal, and the
+    others the rest.
 
     Returns the number of open states, which are listed.
     """
@@ -166,7 +177,9 @@ def _open(rules, walk, target):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _write(rules, entries, walk, target, opened):  # type: ignore[no-untyped-def]
-    """Make entries of the open states that have a value, but for those that another equals with fewer devices."""
+    """Make entries of the open states that have a value, but for those that another equals with fewer
+    devices.
+    """
     pool = target & 1
     fill = entries.fill[pool]
     entries.first[target] = fill
@@ -196,8 +209,12 @@ def _write(rules, entries, walk, target, opened):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, nogil=True)
-def solve_ideals(tables, lattice, rules, entries, front, walk, begin, end, step):  # type: ignore[no-untyped-def]
-    """Solve every ``step``-th ideal from ``begin`` on, all of one size; returns the pairs of ideals looked at."""
+def solve_ideals(  # type: ignore[no-untyped-def]
+    tables, lattice, rules, entries, front, walk, begin, end, step
+):
+    """Solve every ``step``-th ideal from ``begin`` on, all of one size; returns the pairs of ideals looked
+    at.
+    """
     nothing = no_starts(tables, front)
     pairs = 0
     for target in range(begin, end, step):
@@ -217,7 +234,9 @@ def next_front(tables, lattice, rules, entries, front, walk, size):  # type: ign
     rows = 0
     for target in range(begin, end):
         walk.row[:] = -1.0
-        rows += _walk_down(tables, lattice, rules, entries, front, walk, nothing, target, lattice.station[target])
+        rows += _walk_down(
+            tables, lattice, rules, entries, front, walk, nothing, target, lattice.station[target]
+        )
         rows += len(front.station)
     starts = new_starts(tables, lattice, front, walk, size, rows)
     for target in range(begin, end):
@@ -228,10 +247,14 @@ def next_front(tables, lattice, rules, entries, front, walk, size):  # type: ign
 
 @njit(cache=True, nogil=True)
 def solve_levels(tables, lattice, rules, entries, front, walk, size, last):  # type: ignore[no-untyped-def]
-    """Solve all ideals of more than ``size`` and at most ``last`` atoms; returns the last front and the pairs looked at."""
+    """Solve all ideals of more than ``size`` and at most ``last`` atoms; returns the last front and the pairs
+    looked at.
+    """
     pairs = np.int64(0)
     for s in range(size + 1, last + 1):
-        pairs += solve_ideals(tables, lattice, rules, entries, front, walk, lattice.level[s], lattice.level[s + 1], 1)
+        pairs += solve_ideals(
+            tables, lattice, rules, entries, front, walk, lattice.level[s], lattice.level[s + 1], 1
+        )
         if lattice.narrow[s]:
             front = next_front(tables, lattice, rules, entries, front, walk, s)
     return front, pairs

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.placers._contraction import Contracted
-from loadmaster.placers._ideal_front import empty_front
-from loadmaster.placers._ideal_kernel import next_front, solve_ideals, solve_levels, weights_left
-from loadmaster.placers._ideal_walk import Entries, Rules, new_entries, new_walk, room_for
+from loadmaster.placers._ideal_front import Front, empty_front
+from loadmaster.placers._ideal_kernel import solve_ideals, solve_levels, weights_left
+from loadmaster.placers._ideal_walk import Entries, Rules, Walk, new_entries, new_walk, room_for
 from loadmaster.placers._ideals import Lattice
 from loadmaster.placers._linear_kernel import Stages
 from loadmaster.placers._windows import windows_of
@@ -22,10 +22,12 @@ __all__ = ["best_chain"]
 
 IntArray = npt.NDArray[np.int32]
 THREADS = 2
-SMALL = 4000
-"""Ideals that are solved in one call of a kernel, on one thread."""
+WIDE = 256
+"""Where there are more ideals of one size, two threads share them."""
+BATCH = 1024
+"""Ideals that are solved in the first call of a kernel."""
 PAUSE = 0.1
-"""Seconds after which a larger batch looks up: for the deadline, for progress and for Ctrl-C."""
+"""Seconds that a call should take: between two, deadline, progress and Ctrl-C are looked after."""
 
 
 def best_chain(
@@ -37,7 +39,8 @@ def best_chain(
     floor: float = 0.0,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[float, Stages] | None:
-    """The best chain whose load 0 is below ``limit`` everywhere, and load 1 at most ``ceiling``; None if there is none.
+    """The best chain whose load 0 is below ``limit`` everywhere, and load 1 at most ``ceiling``; None if
+    there is none.
 
     ``floor`` is a value that no chain can beat. ``check`` is called some ten times a second and may raise.
     """
@@ -55,43 +58,67 @@ def best_chain(
     level = lattice.level
     walks = [new_walk(tables, contracted.states, contracted.atoms) for _ in range(THREADS)]
     front = empty_front(tables)
-    size = 0
+    width = np.diff(level)
+    size, batch = 0, BATCH
     with ThreadPoolExecutor(THREADS) as pool:
         while size < contracted.atoms:
             check()
             last = size + 1
-            while last < contracted.atoms and level[last + 2] - level[size + 1] <= SMALL:
+            if width[last] > WIDE:
+                entries = _solve_size(pool, contracted, lattice, rules, entries, front, walks, last, check)
+                size = last
+                continue
+            while (
+                last < contracted.atoms
+                and width[last + 1] <= WIDE
+                and level[last + 2] - level[size + 1] <= batch
+            ):
                 last += 1
-            ideals = int(level[last + 1] - level[size + 1])
-            if ideals <= SMALL or last > size + 1:
-                entries = room_for(entries, ideals * contracted.states)
-                front, _ = solve_levels(tables, lattice, rules, entries, front, walks[0], size, last)
-            else:
-                entries = _level(pool, contracted, lattice, rules, entries, front, walks, last, check)
+            entries = room_for(entries, int(level[last + 1] - level[size + 1]) * contracted.states)
+            before = time.perf_counter()
+            front, _ = solve_levels(tables, lattice, rules, entries, front, walks[0], size, last)
+            batch = _next_batch(batch, time.perf_counter() - before)
             size = last
     return _way_back(contracted, lattice, entries)
 
 
-def _level(pool, contracted, lattice, rules, entries, front, walks, size, check):  # type: ignore[no-untyped-def]
-    """Solve the ideals of one size, even and odd ones side by side, in batches that take about :data:`PAUSE` seconds."""
-    tables = contracted.tables
+def _solve_size(
+    pool: ThreadPoolExecutor,
+    contracted: Contracted,
+    lattice: Lattice,
+    rules: Rules,
+    entries: Entries,
+    front: Front,
+    walks: list[Walk],
+    size: int,
+    check: Callable[[], None],
+) -> Entries:
+    """Solve the ideals of one size, even and odd ones side by side, in batches."""
     begin, end = int(lattice.level[size]), int(lattice.level[size + 1])
-    batch = 256
+    batch = BATCH
     while begin < end:
         check()
         stop = min(begin + batch, end)
         entries = room_for(entries, (stop - begin) * contracted.states)
         before = time.perf_counter()
-
-        def part(parity: int) -> None:
-            first = begin + (begin + parity) % 2
-            solve_ideals(tables, lattice, rules, entries, front, walks[parity], first, stop, 2)
-
-        list(pool.map(part, range(THREADS)))
-        seconds = time.perf_counter() - before
-        batch = int(np.clip(batch * PAUSE / max(seconds, 1e-6), 16, 4 * batch))
+        parts = [
+            pool.submit(
+                solve_ideals,
+                *(contracted.tables, lattice, rules, entries, front, walks[parity]),
+                *(begin + (begin + parity) % 2, stop, 2),
+            )
+            for parity in range(THREADS)
+        ]
+        for part in parts:
+            part.result()
+        batch = _next_batch(batch, time.perf_counter() - before)
         begin = stop
     return entries
+
+
+def _next_batch(batch: int, seconds: float) -> int:
+    """How many ideals the next batch may have. What is found does not depend on it."""
+    return int(np.clip(batch * PAUSE / max(seconds, 1e-6), 16, 4 * batch))
 
 
 def _way_back(contracted: Contracted, lattice: Lattice, entries: Entries) -> tuple[float, Stages] | None:

@@ -1,13 +1,14 @@
 """What the kernels of the dynamic program over ideals work on.
 
-The states of an ideal that can still lead to a better chain are its *entries*: the state, its value (the largest load so far), the ideal before
-the last stage, and the kind of that stage. The entries of ideal I are ``first[I]:stop[I]`` of pool I mod 2: two threads
-may solve the ideals of one size side by side, one the even, one the odd ones, as they only read entries of smaller ideals.
+The states of an ideal that can still lead to a better chain are its *entries*: the state, its value (the
+largest load so far), the ideal before the last stage, and the kind of that stage. The entries of ideal I are
+``first[I]:stop[I]`` of pool I mod 2: two threads may solve the ideals of one size side by side, one the even,
+one the odd ones, as they only read entries of smaller ideals.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ IntArray = npt.NDArray[np.int32]
 LongArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
 
 class Rules(NamedTuple):
     """What a chain must keep to."""
@@ -55,9 +58,11 @@ class Entries(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Work space of one thread. Rows of the stacks are depths; ``row`` and its companions are indexed by state."""
+    """Work space of one thread. Rows of the stacks are depths; ``row`` and its companions are indexed by
+    state.
+    """
 
-    count: IntArray
+    have: IntArray
     """(E,) pins of each net in the stage."""
     inside: BoolArray
     """(N,) atoms in the stage."""
@@ -69,7 +74,9 @@ class Walk(NamedTuple):
     comm: FloatArray
     memory: FloatArray
     row: FloatArray
-    """(states,) best value of the target; the limit where there is none yet, -1 where there cannot be a good one."""
+    """(states,) best value of the target; the limit where there is none yet, -1 where there cannot be a good
+    one.
+    """
     origin: IntArray
     kind: IntArray
     open: IntArray
@@ -102,13 +109,17 @@ def room_for(entries: Entries, more: int) -> Entries:
         return entries
     wide = max(needed, 2 * room)
 
-    def grown(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def grown(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         larger = np.empty((2, wide), array.dtype)
         larger[:, :room] = array
         return larger
 
-    names = ("state", "value", "origin", "kind")
-    return entries._replace(**{name: grown(getattr(entries, name)) for name in names})
+    return entries._replace(
+        state=grown(entries.state),
+        value=grown(entries.value),
+        origin=grown(entries.origin),
+        kind=grown(entries.kind),
+    )
 
 
 def new_walk(tables: Tables, states: int, depth: int) -> Walk:
@@ -116,7 +127,7 @@ def new_walk(tables: Tables, states: int, depth: int) -> Walk:
     columns, channels = tables.time.shape[1], tables.send.shape[1]
     depth += 2
     return Walk(
-        count=np.zeros(len(tables.home), np.int32),
+        have=np.zeros(len(tables.home), np.int32),
         inside=np.zeros(len(tables.memory), np.bool_),
         node=np.zeros(depth, np.int32),
         atom=np.zeros(depth, np.int32),

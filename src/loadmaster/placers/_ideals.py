@@ -1,11 +1,13 @@
 """Ideals of a contracted graph: sets of atoms that contain all predecessors of their members.
 
-A chain of stages is a chain of ideals, and each stage the difference of two of them. Adding atoms in increasing topological number
-makes every ideal exactly once: its *canonical* predecessor lacks the atom with the largest number. Nothing has to be looked up in
-a hash table, neither to make the ideals nor to find the smaller neighbours of one (see :func:`_lattice`).
+A chain of stages is a chain of ideals, and each stage the difference of two of them. Adding atoms in
+increasing topological number makes every ideal exactly once: its *canonical* predecessor lacks the atom with
+the largest number. Nothing has to be looked up in a hash table, neither to make the ideals nor to find the
+smaller neighbours of one (see :func:`_lattice`).
 
-A *gate* is an ideal that contains or is contained in every other. It is a prefix of any topological order, and what happens before
-it and after it is independent but for the nets that cross it; numbers of ideals add up between gates.
+A *gate* is an ideal that contains or is contained in every other. It is a prefix of any topological order,
+and what happens before it and after it is independent but for the nets that cross it; numbers of ideals add
+up between gates.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ NARROW = 4
 class Lattice(NamedTuple):
     """All ideals, by size and then as they were made; ideal 0 is empty, the last one holds all atoms.
 
-    The maximal atoms of an ideal that lie behind the last gate before it are listed in increasing order, each with the ideal that
-    is left without it. The last of them leads to the canonical predecessor.
+    The maximal atoms of an ideal that lie behind the last gate before it are listed in increasing order, each
+    with the ideal that is left without it. The last of them leads to the canonical predecessor.
     """
 
     level: LongArray
@@ -55,9 +57,11 @@ class Lattice(NamedTuple):
 
 
 def count_ideals(problem: Problem, limit: int = 10_000_000) -> int | None:
-    """Number of ideals that ``ideal-dp`` has to look at for a pipeline problem, or None if there are more than ``limit``.
+    """Number of ideals that ``ideal-dp`` has to look at for a pipeline problem, or None if there are more
+    than ``limit``.
 
-    The empty ideal and the full one count. Complexity: O(width) per ideal, no memory; some 20 million a second.
+    The empty ideal and the full one count. Complexity: O(width) per ideal, no memory; some 20 million a
+    second.
     """
     contracted = contract(problem)
     gate = gates_of(contracted)
@@ -68,8 +72,9 @@ def count_ideals(problem: Problem, limit: int = 10_000_000) -> int | None:
 def gates_of(contracted: Contracted) -> BoolArray:
     """(N + 1,) True where the first so many atoms are a gate.
 
-    The prefix of length i is one if each of its maximal atoms is a predecessor of each minimal atom outside: then all of it
-    comes before all the rest. So it is enough to count both, and the arcs between them. Complexity: O(atoms + arcs).
+    The prefix of length i is one if each of its maximal atoms is a predecessor of each minimal atom outside:
+    then all of it comes before all the rest. So it is enough to count both, and the arcs between them.
+    Complexity: O(atoms + arcs).
     """
     n = contracted.atoms
     tail = np.repeat(np.arange(n, dtype=np.int32), np.diff(contracted.successor_ptr))
@@ -95,7 +100,9 @@ def gates_of(contracted: Contracted) -> BoolArray:
 
 
 def lattice_of(contracted: Contracted, limit: int) -> Lattice | None:
-    """All ideals, or None if there are more than ``limit``. Memory: about 20 bytes and 8 per maximal atom for each."""
+    """All ideals, or None if there are more than ``limit``. Memory: about 20 bytes and 8 per maximal atom for
+    each.
+    """
     gate = gates_of(contracted)
     positions = np.flatnonzero(gate)
     if _count(*_graph(contracted), positions, limit) > limit:
@@ -124,8 +131,8 @@ def _stations(level, narrow, top_ptr, below):  # type: ignore[no-untyped-def]
 def _count(pred_ptr, pred, succ_ptr, succ, gates, limit):  # type: ignore[no-untyped-def]
     """Number of ideals, or something larger than ``limit`` if there are more.
 
-    Depth first between each two gates. ``ready`` holds one list per depth: the atoms behind the one added last that could be
-    added; ``waiting`` counts the predecessors that are missing.
+    Depth first between each two gates. ``ready`` holds one list per depth: the atoms behind the one added
+    last that could be added; ``waiting`` counts the predecessors that are missing.
     """
     total = 1
     n = len(pred_ptr) - 1
@@ -135,7 +142,11 @@ def _count(pred_ptr, pred, succ_ptr, succ, gates, limit):  # type: ignore[no-unt
         size = end - base
         # More than 64 atoms ready at a time are more ideals than anybody can count.
         ready = np.empty(min((size + 1) * (size + 2) // 2, 64 * size), np.int32)
-        first, stop, at = np.zeros(size + 2, np.int64), np.zeros(size + 2, np.int64), np.zeros(size + 2, np.int64)
+        first, stop, at = (
+            np.zeros(size + 2, np.int64),
+            np.zeros(size + 2, np.int64),
+            np.zeros(size + 2, np.int64),
+        )
         added = np.empty(size + 2, np.int32)
         for v in range(base, end):
             waiting[v] = 0
@@ -195,12 +206,13 @@ def _grown(array, size):  # type: ignore[no-untyped-def]
 def _lattice(pred_ptr, pred, succ_ptr, succ, gate, words):  # type: ignore[no-untyped-def]
     """Breadth first, by size.
 
-    For the ideals of one size, ``bits`` holds their atoms behind the last gate (of number ``base``), and ``ready`` the atoms
-    behind the one added last that could be added, in increasing order. So the canonical successors of an ideal J are numbered
-    in a row, from ``child[J]``, by increasing atom.
+    For the ideals of one size, ``bits`` holds their atoms behind the last gate (of number ``base``), and
+    ``ready`` the atoms behind the one added last that could be added, in increasing order. So the canonical
+    successors of an ideal J are numbered in a row, from ``child[J]``, by increasing atom.
 
-    Let I = J + e be such a successor. Its maximal atoms are e and those of J that are no predecessors of e. Without e it is J.
-    Without another of them, v, it is J - v + e, and that is the canonical successor of J - v by e: it has a number already.
+    Let I = J + e be such a successor. Its maximal atoms are e and those of J that are no predecessors of e.
+    Without e it is J. Without another of them, v, it is J - v + e, and that is the canonical successor of J -
+    v by e: it has a number already.
     """
     n = len(pred_ptr) - 1
     level = np.zeros(n + 2, np.int64)
@@ -251,7 +263,9 @@ def _lattice(pred_ptr, pred, succ_ptr, succ, gate, words):  # type: ignore[no-un
                     for q in range(pred_ptr[u], pred_ptr[u + 1]):
                         p = pred[q] - base
                         # A predecessor may even lie behind the next gate, where there are no bits.
-                        if p >= 0 and (p >> 6 >= words or not (new_bits[made, p >> 6] >> np.uint64(p & 63)) & one):
+                        if p >= 0 and (
+                            p >> 6 >= words or not (new_bits[made, p >> 6] >> np.uint64(p & 63)) & one
+                        ):
                             free = False
                             break
                     if free:

@@ -1,9 +1,10 @@
 """The best way to cut one topological order into stages, compiled.
 
-A dynamic program over cuts: the best chain that ends at cut b and has used some devices of each kind follows from a chain that ends at a cut
-a < b and one more stage, the atoms between the two. For each b the walk goes back atom by atom and keeps the loads up to date on every kind of
-device, with a counter of pins per net; it ends where compute or memory are too much for every kind. Complexity: O(cuts * longest stage *
-(degree + open states)).
+A dynamic program over cuts: the best chain that ends at cut b and has used some devices of each kind follows
+from a chain that ends at a cut a < b and one more stage, the atoms between the two. For each b the walk goes
+back atom by atom and keeps the loads up to date on every kind of device, with a counter of pins per net; it
+ends where compute or memory are too much for every kind. Complexity: O(cuts * longest stage * (degree + open
+states)).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Table(NamedTuple):
     origin: IntArray
     kind: IntArray
     listed: IntArray
-    count: IntArray
+    length: IntArray
     """(cuts,) how many are listed."""
 
 
@@ -48,9 +49,11 @@ def best_cut(
     ceiling: float = np.inf,
     floor: float = 0.0,
 ) -> tuple[float, Stages] | None:
-    """The best chain along a topological order of the atoms; None if there is none below ``limit`` (see ``best_chain``).
+    """The best chain along a topological order of the atoms; None if there is none below ``limit`` (see
+    ``best_chain``).
 
-    ``cuts`` are the places where it may be cut, by default all: increasing, the first 0 and the last the number of atoms.
+    ``cuts`` are the places where it may be cut, by default all: increasing, the first 0 and the last the
+    number of atoms.
     """
     if cuts is None:
         cuts = np.arange(len(order) + 1)
@@ -66,11 +69,15 @@ def best_cut(
     )
     shape = (len(cuts), contracted.states)
     table = Table(
-        np.empty(shape), np.empty(shape, np.int32), np.empty(shape, np.int32), np.empty(shape, np.int32), np.zeros(len(cuts), np.int32)
+        np.empty(shape),
+        np.empty(shape, np.int32),
+        np.empty(shape, np.int32),
+        np.empty(shape, np.int32),
+        np.zeros(len(cuts), np.int32),
     )
     _cut(contracted.tables, rules, table, order, cuts, floor)
     last = len(cuts) - 1
-    found = table.listed[last, : table.count[last]]
+    found = table.listed[last, : table.length[last]]
     if not len(found):
         return None
     state = int(found[table.value[last, found].argmin()])
@@ -80,7 +87,7 @@ def best_cut(
     while at:
         origin, kind = int(table.origin[at, state]), int(table.kind[at, state])
         stages.append((order[cuts[origin] : cuts[at]], kind))
-        before = table.listed[origin, : table.count[origin]]
+        before = table.listed[origin, : table.length[origin]]
         state = int(before[contracted.tables.following[before, kind] == state][0])
         at = origin
     return value, stages[::-1]
@@ -91,13 +98,25 @@ def _cut(tables, rules, table, order, cuts, floor):  # type: ignore[no-untyped-d
     time, bytes_, capacity, channel = tables.time, tables.memory, tables.capacity, tables.channel
     net_ptr, net, role, pins = tables.net_ptr, tables.net, tables.role, tables.pins
     booked, change, following = tables.load, tables.change, tables.following
-    values, origins, kinds_of, listed, listed_count = table.value, table.origin, table.kind, table.listed, table.count
-    limit, ceiling, crowded, overlap, loads = rules.limit, rules.ceiling, tables.crowded, tables.overlap, tables.loads
+    values, origins, kinds_of, listed, length = (
+        table.value,
+        table.origin,
+        table.kind,
+        table.listed,
+        table.length,
+    )
+    limit, ceiling, crowded, overlap, loads = (
+        rules.limit,
+        rules.ceiling,
+        tables.crowded,
+        tables.overlap,
+        tables.loads,
+    )
     kinds, channels, states = len(capacity), change.shape[1], len(following)
     count = np.zeros(len(pins), np.int32)
     compute, comm = np.zeros(kinds * loads), np.zeros(channels * loads)
     load = np.empty(kinds)
-    values[0, 0], listed[0, 0], listed_count[0] = floor, 0, 1
+    values[0, 0], listed[0, 0], length[0] = floor, 0, 1
     for b in range(1, len(cuts)):
         opened = 0
         for s in range(states):
@@ -147,7 +166,7 @@ def _cut(tables, rules, table, order, cuts, floor):  # type: ignore[no-untyped-d
                 load[k] = max(work, talk) if overlap else work + talk
             if not alive:
                 break
-            for i in range(listed_count[a]):
+            for i in range(length[a]):
                 s = listed[a, i]
                 for k in range(kinds):
                     to = following[s, k]
@@ -162,8 +181,8 @@ def _cut(tables, rules, table, order, cuts, floor):  # type: ignore[no-untyped-d
                 count[net[j]] = 0
         for s in range(states):
             if 0.0 <= values[b, s] < limit:
-                listed[b, listed_count[b]] = s
-                listed_count[b] += 1
+                listed[b, length[b]] = s
+                length[b] += 1
 
 
 def chain_loads(contracted: Contracted, stages: Stages) -> FloatArray:

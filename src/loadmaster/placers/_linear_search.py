@@ -1,4 +1,6 @@
-"""Searching for a good chain by cutting topological orders: many orders first, then better ones from the best chains."""
+"""Searching for a good chain by cutting topological orders: many orders first, then better ones from the best
+chains.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,17 @@ IntArray = npt.NDArray[np.int32]
 LongArray = npt.NDArray[np.int64]
 
 THREADS = 2
-"""Orders or chains that are worked on side by side. A constant, not the number of cores, so that runs repeat on any machine."""
+"""Orders or chains that are worked on side by side. A constant, not the number of cores, so that runs repeat
+on any machine.
+"""
 FINE = 1500
 """Up to so many atoms an order may be cut everywhere."""
 COARSE = 500
 """Else it is cut at so many places first, and then anywhere near the places chosen."""
 GUESSES = (1.3, 2.0, 6.0, math.inf)
 """Costs that are tried as a limit, relative to the lower bound, while no chain is known."""
+NEAR = 1.1
+"""Chains that cost so much more than the best are still looked at."""
 KEPT = 4
 """Chains that are improved in turn."""
 
@@ -42,7 +48,9 @@ class _Chain:
 
 
 class LinearSearch:
-    """One search; what it finds is offered to ``search``. ``cost`` is that of the best chain, by the execution model."""
+    """One search; what it finds is offered to ``search``. ``cost`` is that of the best chain, by the
+    execution model.
+    """
 
     def __init__(self, search: Search, contracted: Contracted, seed: int) -> None:
         self._search = search
@@ -63,6 +71,8 @@ class LinearSearch:
 
     def cut_orders(self, orders: int) -> None:
         """Cut so many topological orders, each as well as possible."""
+        if not self._contracted.atoms:
+            return self._learnt(_Chain(0.0, []), 1)
         with ThreadPoolExecutor(THREADS) as pool:
             for first in range(0, orders, THREADS):
                 self._check()
@@ -71,8 +81,17 @@ class LinearSearch:
                 for chain in pool.map(self._cut_order, numbers):
                     self._learnt(chain, 1)
 
+    def cut_at(self, order: IntArray, places: LongArray | None = None) -> None:
+        """Cut one given order, at the given places only, as well as possible."""
+        if not len(order):
+            return self._learnt(_Chain(0.0, []), 1)
+        self._check()
+        self._learnt(self._cut_guessing(order, places), 1)
+
     def improve(self, rounds: int) -> None:
-        """Move atoms between stages and cut the order that results, until so many rounds in a row have brought nothing."""
+        """Move atoms between stages and cut the order that results, until so many rounds in a row have
+        brought nothing.
+        """
         failed = 0
         with ThreadPoolExecutor(THREADS) as pool:
             while failed < rounds and self._kept:
@@ -88,17 +107,24 @@ class LinearSearch:
                     self._learnt(chain, made + 1)
                 failed = 0 if self.cost < before * (1 - 1e-9) else failed + 1
 
-    # -- one chain ------------------------------------------------------------------------------------------------
+    # -- one chain -------------------------------------------------------------------------------------------
 
     def _cut_order(self, number: int) -> _Chain | None:
         order = some_order(self._contracted, number, self._seed)
-        places = None if len(order) <= FINE else self._cheap_places(order)
-        guesses = [self.cost] if self._kept else [self._low * guess for guess in GUESSES if self._low > 0 or guess == math.inf]
-        for guess in guesses:
-            # A little above the best known, so that chains to improve on are found as well.
-            chain = self._cut(order, places, guess if guess == math.inf else 1.1 * guess)
+        if len(order) <= FINE:
+            return self._cut_guessing(order, None)
+        chain = self._cut_guessing(order, self._cheap_places(order))
+        return None if chain is None else self._cut_near(order, chain)
+
+    def _cut_guessing(self, order: IntArray, places: LongArray | None) -> _Chain | None:
+        """Cut with a limit a little above the best known cost, so that chains to improve on are found as
+        well.
+        """
+        limits = [self.cost] if self._kept else [self._low * guess for guess in GUESSES[:-1]] + [math.inf]
+        for limit in limits:
+            chain = self._cut(order, places, NEAR * limit) if limit > 0 else None
             if chain is not None:
-                return self._cut_near(order, chain) if places is not None else chain
+                return chain
         return None
 
     def _improve(self, base: _Chain, number: int, moves: int) -> tuple[_Chain, int]:
@@ -120,7 +146,9 @@ class LinearSearch:
 
     def _cut(self, order: IntArray, places: LongArray | None, limit: float) -> _Chain | None:
         def solve(*, limit: float, ceiling: float, floor: float) -> tuple[float, Stages] | None:
-            return best_cut(self._contracted, self._windows, order, places, limit=limit, ceiling=ceiling, floor=floor)
+            return best_cut(
+                self._contracted, self._windows, order, places, limit=limit, ceiling=ceiling, floor=floor
+            )
 
         found = cheapest(self._contracted, solve, limit, self.floors)
         if found is None:
@@ -128,7 +156,9 @@ class LinearSearch:
         return _Chain(float(chain_loads(self._contracted, found[1]).max(axis=0).sum()), found[1])
 
     def _cheap_places(self, order: IntArray) -> LongArray:
-        """Places to cut at: of each of some stretches of equal work the one that the least communication crosses."""
+        """Places to cut at: of each of some stretches of equal work the one that the least communication
+        crosses.
+        """
         tables, n = self._contracted.tables, len(order)
         position = np.empty(n, np.int64)
         position[order] = np.arange(n)
@@ -146,7 +176,7 @@ class LinearSearch:
         first = np.unique(stretch[by_cost], return_index=True)[1]
         return np.unique(np.concatenate([[0], by_cost[first], [n]]))
 
-    # -- book-keeping ---------------------------------------------------------------------------------------------
+    # -- book-keeping ----------------------------------------------------------------------------------------
 
     def _left(self) -> int:
         """Evaluations that are left, at least one while there is no answer."""

@@ -18,10 +18,11 @@ SAMPLE = 16
 
 
 def some_order(contracted: Contracted, number: int, seed: int) -> IntArray:
-    """The topological order of that number: 0 is the atoms' own, the others are random, of three flavours in turn.
+    """The topological order of that number: 0 is the atoms' own, the others are random, of three flavours in
+    turn.
 
-    The next atom is, among those that are ready: the one that became ready last, mostly; of a few taken at random the one
-    that adds least to the tensors that are open (produced, but not yet read by all); any.
+    The next atom is, among those that are ready: the one that became ready last, mostly; of a few taken at
+    random the one that adds least to the tensors that are open (produced, but not yet read by all); any.
     """
     if number == 0:
         return np.arange(contracted.atoms, dtype=np.int32)
@@ -32,7 +33,9 @@ def some_order(contracted: Contracted, number: int, seed: int) -> IntArray:
     tables = contracted.tables
     weight = (tables.send + tables.recv).max(axis=1, initial=0.0)
     rng = np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)
-    return _order(contracted.successor_ptr, contracted.successor, waiting, tables, weight, rng, depth_first, sample)
+    return _order(
+        contracted.successor_ptr, contracted.successor, waiting, tables, weight, rng, depth_first, sample
+    )
 
 
 @njit(cache=True, nogil=True)

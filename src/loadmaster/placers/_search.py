@@ -116,7 +116,7 @@ class Search:
     @property
     def optimal(self) -> bool:
         """The best placement meets the lower bound: there is nothing left to find."""
-        return self.simulated and self.cost <= self.bound.value * (1 + 1e-12)
+        return self.simulated and self.cost <= self.bound.value * (1 + 1e-9)
 
     def count(self, evaluations: int) -> None:
         """Book evaluations that a kernel made by deltas."""

@@ -1,9 +1,10 @@
 """Local search over chains: atoms move between stages, the stages stay in line.
 
-An atom may go to any stage between the last stage of its predecessors and the first stage of its successors, so that the chain stays a chain, and
-where it is allowed and fits. A move changes the loads of the two stages only; counters of pins per net and stage give them in
-O(nets of the atom). What is minimised is how far the loads exceed a target just below the best cost so far, plus a little of
-their sum: the largest load alone would not change with most moves.
+An atom may go to any stage between the last stage of its predecessors and the first stage of its successors,
+so that the chain stays a chain, and where it is allowed and fits. A move changes the loads of the two stages
+only; counters of pins per net and stage give them in O(nets of the atom). What is minimised is how far the
+loads exceed a target just below the best cost so far, plus a little of their sum: the largest load alone
+would not change with most moves.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def improve_stages(
 ) -> tuple[Stages, int]:
     """The best chain that so many random moves from ``stages`` lead to, and the number of moves tried.
 
-    The temperature (relative to the largest load) falls to nothing. Devices that are not in use join as empty stages at random places.
+    The temperature (relative to the largest load) falls to nothing. Devices that are not in use join as empty
+    stages at random places.
     """
     rng = np.random.default_rng(seed)
     kinds = [kind for _, kind in stages]
@@ -68,7 +70,7 @@ def improve_stages(
     return [(atoms, kind) for atoms, kind in found if len(atoms)], int(made)
 
 
-# Small functions get the arrays they need, not the tuple: taking an array out of a tuple costs more than they do.
+# Small functions get the arrays they need: taking them out of a tuple would cost more than they do.
 
 
 @njit(cache=True, nogil=True)
@@ -112,7 +114,9 @@ def _range(pred_ptr, pred, succ_ptr, succ, stage, stages, v):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True)
-def _improve(tables, pred_ptr, pred, succ_ptr, succ, kind, stage, best, rng, moves, temperature):  # type: ignore[no-untyped-def]
+def _improve(  # type: ignore[no-untyped-def]
+    tables, pred_ptr, pred, succ_ptr, succ, kind, stage, best, rng, moves, temperature
+):
     """Returns the number of moves tried; ``best`` becomes the best stages."""
     n, stages, loads, overlap = len(stage), len(kind), tables.loads, tables.overlap
     net_ptr, net, home, pins, booked = tables.net_ptr, tables.net, tables.home, tables.pins, tables.load

@@ -1,8 +1,9 @@
 """What is left must fit into the devices that are left: bounds by which a program over chains drops states.
 
-With weights λ of the kinds, every device of kind k does at most λ_k * limit of weighted work, and an atom v is at least
-min_k λ_k * time[v, k] of it. So if the atoms outside an ideal weigh more than the devices that are left may do, the ideal
-cannot be completed. Any λ >= 0 is valid; kinds of which nothing is left take no part. The same holds for bytes and capacities.
+With weights λ of the kinds, every device of kind k does at most λ_k * limit of weighted work, and an atom v
+is at least min_k λ_k * time[v, k] of it. So if the atoms outside an ideal weigh more than the devices that
+are left may do, the ideal cannot be completed. Any λ >= 0 is valid; kinds of which nothing is left take no
+part. The same holds for bytes and capacities.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ SLACK = 1e-9
 class Windows:
     """J tests, each a weight per atom and a room per state.
 
-    A room is in units of the limit of a load where ``load`` names one, and infinite where the test does not apply.
+    A room is in units of the limit of a load where ``load`` names one, and infinite where the test does not
+    apply.
     """
 
     weight: FloatArray
@@ -55,7 +57,9 @@ class Windows:
 
 
 def windows_of(contracted: Contracted) -> Windows:
-    """The tests for sets of kinds: all sets of up to three kinds, else all kinds, each kind alone, and all but one."""
+    """The tests for sets of kinds: all sets of up to three kinds, else all kinds, each kind alone, and all
+    but one.
+    """
     tables, kinds = contracted.tables, len(contracted.kinds)
     used = contracted.used()
     counts = (contracted.count - used, used)
@@ -88,9 +92,9 @@ def windows_of(contracted: Contracted) -> Windows:
             with np.errstate(invalid="ignore"):
                 room.append(np.where(count > 0, count * tables.capacity, 0.0).sum(axis=1))
     return Windows(
-        weight=np.array(weight).reshape(-1, contracted.atoms),
-        left=np.array(rooms[0]).reshape(len(load), -1),
-        used=np.array(rooms[1]).reshape(len(load), -1),
+        weight=np.array(weight).reshape(len(load), contracted.atoms),
+        left=np.array(rooms[0]).reshape(len(load), contracted.states),
+        used=np.array(rooms[1]).reshape(len(load), contracted.states),
         load=np.array(load, np.int32),
     )
 

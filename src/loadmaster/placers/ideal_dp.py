@@ -25,32 +25,38 @@ from loadmaster.problem.bounds import Bound
 __all__ = ["IdealDp", "count_ideals"]
 
 FITS = 1.0 + 1e-12
-"""Bytes are added up in another order than the evaluator does: the proof must not lose an exact fit by rounding."""
+"""Bytes are added up in another order than the evaluator does: the proof must not lose an exact fit by
+rounding.
+"""
 
 
 @dataclass(frozen=True)
 class IdealDp:
     """The best chain of stages for a pipeline, proven optimal under ``contiguity="chain"``.
 
-    A placement is a chain if the devices can be lined up so that data only flows forward; its prefixes are then ideals, and each stage is the
-    difference of two. With dp[I][s] the least possible largest load of a chain that covers the ideal I and has used s_k devices of kind k,
+    A placement is a chain if the devices can be lined up so that data only flows forward; its prefixes are
+    then ideals, and each stage is the difference of two. With dp[I][s] the least possible largest load of a
+    chain that covers the ideal I and has used s_k devices of kind k,
 
         dp[I][s] = min over ideals J < I and kinds k of max(dp[J][s - e_k], load_k(I - J)),    dp[{}][0] = 0.
 
-    The program visits the ideals by size. A chain found by cutting topological orders gives a limit first; what exceeds it is not looked at, nor
-    what leaves too much work to the devices that are left (``_windows.py``). See ``_ideal_kernel.py`` for the walk over J, and
-    ``_ideal_front.py`` for what makes it cheap on long graphs.
+    The program visits the ideals by size. A chain found by cutting topological orders gives a limit first;
+    what exceeds it is not looked at, nor what leaves too much work to the devices that are left
+    (``_windows.py``). See ``_ideal_kernel.py`` for the walk over J, and ``_ideal_front.py`` for what makes it
+    cheap on long graphs.
 
-    If there are more than ``max_ideals`` ideals, or the budget does not suffice, the answer is that of the topological orders, with a
-    general lower bound. Under another ``contiguity`` a chain is just a feasible answer. :func:`count_ideals` says beforehand how many ideals there
-    are, in the contraction that the paper's program uses; this one leaves out weightless atoms as well and may visit fewer.
+    If there are more than ``max_ideals`` ideals, or the budget does not suffice, the answer is that of the
+    topological orders, with a general lower bound. Under another ``contiguity`` a chain is just a feasible
+    answer. :func:`count_ideals` says beforehand how many ideals there are, in the contraction that the
+    paper's program uses; this one leaves out weightless atoms as well and may visit fewer.
 
-    Complexity: O(P * (degree + states)) for P pairs of ideals between stations (sizes with few ideals), and O(ideals) memory.
+    Complexity: O(P * (degree + states)) for P pairs of ideals between stations (sizes with few ideals), and
+    O(ideals) memory.
 
     References
     ----------
-    J. Tarnawski, A. Phanishayee, N. Devanur, D. Mahajan, F. Nina Paravecino, "Efficient algorithms for device placement of DNN graph
-    operators", NeurIPS 2020, section 5.1.
+    J. Tarnawski, A. Phanishayee, N. Devanur, D. Mahajan, F. Nina Paravecino, "Efficient algorithms for device
+    placement of DNN graph operators", NeurIPS 2020, section 5.1.
     """
 
     max_ideals: int = 1_000_000
@@ -68,7 +74,7 @@ class IdealDp:
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline``, and not too many kinds of devices."""
         if not isinstance(problem.model, Pipeline):
-            return f"ideal-dp builds pipelines, and the model is {problem.model.name}: use it with --model pipeline"
+            return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
         return too_many_states(problem)
 
     def place(
@@ -147,7 +153,7 @@ def _no_chain(search: Search, seed: int) -> None:
     assert isinstance(model, Pipeline)
     if model.contiguity == "chain":
         raise InfeasibleError(
-            "no placement satisfies all constraints: the program over ideals has looked at every chain of stages within memory, pins and "
-            "supported ops"
+            "no placement satisfies all constraints: every chain of stages exceeds a memory or puts an op where "
+            "it may not be"
         )
     search.try_device(first_feasible(search.problem, seed))

@@ -20,19 +20,19 @@ __all__ = ["LinearDp"]
 class LinearDp:
     """Many topological orders, each cut into stages as well as possible, then local search over the order.
 
-    Cutting one order is a dynamic program over (place of the cut, devices used of each kind), exact for that order. Then atoms move between the
-    stages of the best chains, which is a new order, and that is cut again, until nothing gets better. Every answer is a
-    chain, and so satisfies every setting of ``contiguity``.
+    Cutting one order is a dynamic program over (place of the cut, devices used of each kind), exact for that
+    order. Then atoms move between the stages of the best chains, which is a new order, and that is cut again,
+    until nothing gets better. Every answer is a chain, and so satisfies every setting of ``contiguity``.
 
-    Orders of more than 1,500 atoms are cut in two steps: first at 500 places, of each of 500 stretches of equal work the one
-    that the least communication crosses; then anywhere near the places chosen.
+    Orders of more than 1,500 atoms are cut in two steps: first at 500 places, of each of 500 stretches of
+    equal work the one that the least communication crosses; then anywhere near the places chosen.
 
     Complexity: O(cuts * longest stage * (degree + states)) per order.
 
     References
     ----------
-    J. Tarnawski et al., "Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020 (DPL, the linearised
-    program).
+    J. Tarnawski et al., "Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020
+    (DPL, the linearised program).
     """
 
     orders: int = 24
@@ -41,12 +41,14 @@ class LinearDp:
     """Rounds of improvement in a row without success before it ends."""
 
     name: ClassVar[str] = "linear-dp"
-    summary: ClassVar[str] = "topological orders cut into stages by dynamic programming, then local search over the order"
+    summary: ClassVar[str] = (
+        "topological orders cut into stages by dynamic programming, then local search over the order"
+    )
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline``, and not too many kinds of devices."""
         if not isinstance(problem.model, Pipeline):
-            return f"linear-dp builds pipelines, and the model is {problem.model.name}: use it with --model pipeline"
+            return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
         return too_many_states(problem)
 
     def place(

@@ -56,6 +56,11 @@ class ConcurrentSimulator:
         """The arrays that the kernels read."""
         return rank_space(self.problem)
 
+    @cached_property
+    def _untraced(self) -> tuple[Trace, FloatArray]:
+        """What a kernel gets in place of room for a trace and for peaks, if it is to write neither."""
+        return Trace.room(self.space, wanted=False), np.empty((0, 0))
+
     def costs(self, device: IntArray) -> tuple[FloatArray, BoolArray]:
         """(k,) costs of the (k, n) placements; with ``memory="peak"`` also which of them fit."""
         cost, fits = np.empty(len(device)), np.ones(len(device), np.bool_)
@@ -64,8 +69,7 @@ class ConcurrentSimulator:
             self._run(device, cost, peak)
             fits[:] = (peak <= self.problem.capacity).all(axis=1)
         elif self.model.schedule == "event":
-            nothing = Trace.room(self.space, wanted=False)
-            self._event(self.space, _plain(device), cost, nothing, np.empty((0, 0)))
+            self._event(self.space, _plain(device), cost, *self._untraced)
         else:
             self._static(_plain(device), cost)
         return cost, fits

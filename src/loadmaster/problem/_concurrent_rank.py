@@ -63,7 +63,7 @@ class RankSpace(NamedTuple):
 class Trace(NamedTuple):
     """What happened in one simulation: the schedule of every op and the log of all transfers.
 
-    start, end : (n,) seconds, by rank.
+    start, end : (n,) seconds, by rank; NaN for what never ran.
     sequence, sequence_ptr : ranks in the order in which each device ran them: device d has
         ``sequence[sequence_ptr[d] : sequence_ptr[d + 1]]``.
     first : (m,) where the transfers of a tensor begin in the log; they are consecutive. Undefined if it is
@@ -88,8 +88,8 @@ class Trace(NamedTuple):
         n, devices = space.time.shape if wanted else (0, 0)
         edges, tensors = (len(space.reader), len(space.size)) if wanted else (0, 0)
         return Trace(
-            start=np.empty(n),
-            end=np.empty(n),
+            start=np.full(n, np.nan),
+            end=np.full(n, np.nan),
             sequence=np.empty(n, np.uint32),
             sequence_ptr=np.empty(devices + 1, np.uint32),
             first=np.empty(tensors, np.uint32),

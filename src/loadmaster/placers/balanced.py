@@ -1,0 +1,70 @@
+"""Balanced blocks: a sequence of ops cut so that the work is even, whatever it costs to communicate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from loadmaster.placers._base import parameters
+from loadmaster.placers._contraction import Contracted, contract, too_many_states
+from loadmaster.placers._feasible import first_feasible, prove_infeasible
+from loadmaster.placers._linear_search import LinearSearch
+from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.problem import Pipeline, Placement, Problem, Solution
+from loadmaster.problem._evaluator import Evaluator
+
+__all__ = ["Balanced"]
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """One topological order cut into blocks whose largest compute time is least; communication is not looked
+    at.
+
+    What libraries for pipelined training offer to divide a sequence of layers by measured time. Memory, pins
+    and unsupported ops are respected, and devices of several kinds get blocks that suit them.
+
+    References
+    ----------
+    I. Bárány, V. Grinberg, "Block partitions of sequences", Israel Journal of Mathematics 206, 2015.
+    C. Kim et al., "torchgpipe: on-the-fly pipeline parallelism for training giant models", 2020, section 3.
+    """
+
+    name: ClassVar[str] = "balanced"
+    summary: ClassVar[str] = "a topological order cut into blocks of even work, communication ignored"
+
+    def supports(self, problem: Problem) -> str | None:
+        """Only ``pipeline``, and not too many kinds of devices."""
+        if not isinstance(problem.model, Pipeline):
+            return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
+        return too_many_states(problem)
+
+    def place(
+        self,
+        problem: Problem,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        start: Placement | None = None,
+        evaluator: Evaluator | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Solution:
+        """Cut; if no cut satisfies the constraints, any feasible placement."""
+        prove_infeasible(problem)
+        with Search(problem, budget, self.name, evaluator, on_progress) as search:
+            silent = _silent(contract(problem))
+            LinearSearch(search, silent, seed).cut_at(np.arange(silent.atoms, dtype=np.int32))
+            if search.best is None:
+                search.try_device(first_feasible(problem, seed))
+        return search.solution(seed, parameters(self))
+
+
+def _silent(contracted: Contracted) -> Contracted:
+    """The same problem without nets."""
+    tables = contracted.tables
+    nothing = np.zeros(0, np.int32)
+    return replace(
+        contracted, tables=tables._replace(net_ptr=np.zeros_like(tables.net_ptr), net=nothing, role=nothing)
+    )
