@@ -179,7 +179,9 @@ def test_parameters_of_a_method_can_be_set():
     ]
     assert numbers
     for name, field, default in numbers:
-        model = next(m for m in MODELS if PLACERS[name].supports(api.problem("zoo:layered-10", model=m)) is None)
+        model = next(
+            m for m in MODELS if PLACERS[name].supports(api.problem("zoo:layered-10", model=m)) is None
+        )
         place = ("place", "zoo:layered-10", "--model", model, "--method", name, "--evaluations", 20)
         assert result(*place, "--set", f"{field}={default}")["parameters"][field] == default
         assert "has no parameter 'bogus'" in error(*place, "--set", "bogus=1")

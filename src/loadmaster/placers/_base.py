@@ -15,9 +15,9 @@ __all__ = ["Placer", "parameters"]
 class Placer(Protocol):
     """A way to place: a frozen dataclass whose fields are its hyper-parameters.
 
-    ``place`` returns a feasible placement or raises :class:`InfeasibleError`. It is anytime: at the deadline or on
-    Ctrl-C it returns the best so far. Under an evaluation budget a run repeats exactly for a seed, in another process
-    too.
+    ``place`` returns a feasible placement or raises :class:`InfeasibleError`. It is anytime: at the deadline
+    or on Ctrl-C it returns the best so far. Under an evaluation budget a run repeats exactly for a seed, in
+    another process too.
     """
 
     name: ClassVar[str]

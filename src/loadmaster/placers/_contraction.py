@@ -110,7 +110,7 @@ class Contracted:
 
     def used(self) -> IntArray:
         """(states, K) devices in use."""
-        return np.stack(np.unravel_index(np.arange(self.states), self.count + 1), axis=1).astype(np.int32)
+        return _counts(self.count)
 
     def devices_of(self, stages: list[tuple[IntArray, int]]) -> IntArray:
         """(n,) devices of a chain given as (atoms, kind) per stage.
@@ -317,7 +317,8 @@ def _without_idle(problem: Problem, found: Atoms, tail: IntArray, head: IntArray
 
 
 def _kinds(problem: Problem, found: Atoms) -> tuple[IntArray, ...]:
-    """Devices that are equal in all that matters, by first device; those that nothing may use are left out."""
+    """Devices that are equal in all that matters, by first device; those that nothing may use are left
+    out."""
     kinds: dict[tuple[bytes, ...], list[int]] = {}
     rates = np.stack([problem.send_latency, problem.send_rate, problem.recv_latency, problem.recv_rate])
     roomy = found.memory.sum() <= problem.capacity
@@ -362,9 +363,12 @@ def _tables(
     of_net = np.repeat(np.arange(len(pins), dtype=np.int32), sizes)
     net_ptr, net = csr_from_pairs(pin, of_net, atoms)
     owner = np.repeat(np.arange(atoms, dtype=np.int32), np.diff(net_ptr))
-    states = np.arange(math.prod((count + 1).tolist()))
-    used = np.stack(np.unravel_index(states, count + 1), axis=1)
-    step = np.concatenate([np.cumprod((count + 1)[::-1])[::-1][1:], [1]])
+    used = (
+        _counts(count)
+        if math.prod((count + 1).tolist()) <= MOST_STATES
+        else np.zeros((0, len(count)), np.int32)
+    )
+    step = np.cumprod(np.append(1, (count + 1)[:0:-1]))[::-1][: len(count)]
     return Tables(
         time=np.ascontiguousarray(time.reshape(atoms, len(kinds) * loads)),
         memory=memory,
@@ -384,8 +388,14 @@ def _tables(
         change=_change(send, recv),
         overlap=model.comm == "overlap",
         loads=loads,
-        following=np.where(used < count, states[:, None] + step, -1).astype(np.int32),
+        following=np.where(used < count, np.arange(len(used))[:, None] + step, -1).astype(np.int32),
     )
+
+
+def _counts(count: IntArray) -> IntArray:
+    """(states, K) all vectors of at most ``count`` devices of each kind, by mixed radix."""
+    shape = tuple((count + 1).tolist())
+    return np.indices(shape, np.int32).reshape(len(shape), math.prod(shape)).T
 
 
 def _change(send: FloatArray, recv: FloatArray) -> FloatArray:

@@ -265,7 +265,8 @@ def _device_sequence(problem: Problem, atoms: Atoms, order: IntArray, rng: np.ra
 
 @njit(cache=True, nogil=True)
 def _fill(order, sequence, quota, allowed, memory, capacity, at):  # type: ignore[no-untyped-def]
-    """Hand out stretches of ``order`` to the devices of ``sequence``, into ``at``; False if an atom is left over."""
+    """Hand out stretches of ``order`` to the devices of ``sequence``, into ``at``; False if an atom is
+    left over."""
     i, taken, used = 0, 0, 0.0
     for a in order:
         while i < len(sequence):

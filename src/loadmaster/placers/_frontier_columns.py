@@ -135,7 +135,7 @@ class Prover:
         known = self._known.setdefault(key, len(self._columns))
         if known == len(self._columns):
             load = float(self.states[k].load[path].sum())
-            self._columns.append(Column(k, self.states[k].inside(path), load, path))
+            self._columns.append(Column(k, self.states[k].inside(path, self.bundles.classes), load, path))
             self._doubted.append(-DOUBT - 1)
         if doubtful:
             self._doubted[known] = self.iterations
@@ -172,7 +172,7 @@ class Prover:
         values = []
         worth = np.zeros(len(tables))
         for k, (states, table) in enumerate(zip(self.states, tables, strict=True)):
-            values.append(best_values(states, table, prices, load_prices[k] / target).copy())
+            values.append(best_values(states, table, prices, load_prices[k] / target))
             budget = table.grid.budget(target)
             bound, path = exact_bundle(states, table, target, exact)
             worth[k] = max(bound, 0.0)
@@ -205,7 +205,7 @@ class Prover:
         path = first[1] if first[0] == k else best_bundle(states, table, table.grid.budget(target))
         found: list[tuple[int, IntArray, bool]] = []
         for _ in range(min(int(self._counts[k]) - 1, COMPLEMENTS)):
-            inside = states.inside(path)
+            inside = states.inside(path, self.bundles.classes)
             left[inside] = np.minimum(left[inside], 0.0)
             best_values(states, table, left, load_prices[k] / target)
             _, path = exact_bundle(states, table, target, EXACT // 10)

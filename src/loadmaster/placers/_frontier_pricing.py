@@ -25,7 +25,7 @@ from numba import njit
 
 from loadmaster.placers._frontier_states import States
 
-__all__ = ["Grid", "Table", "best_bundle", "best_values", "exact_bundle", "grid_of", "new_table"]
+__all__ = ["Grid", "Table", "best_bundle", "best_values", "exact_bundle", "grid_of", "least_others", "new_table"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -66,15 +66,18 @@ class Grid(NamedTuple):
         return min(int(np.floor(load / self.step + self.slack)), self.size)
 
 
-def grid_of(states: States, limit: float, size: int, weight: FloatArray | None = None) -> Grid:
+def grid_of(
+    states: States, limit: float, size: int, weight: FloatArray | None = None, *, tries: int = 13
+) -> Grid:
     """A grid of about ``size`` steps up to ``limit`` seconds.
 
-    ``weight`` (arcs,) says how much an arc's rounding matters. The step is, of some within three percent, the one that
-    loses least.
+    ``weight`` (arcs,) says how much an arc's rounding matters. The step is, of ``tries`` within three percent, the one
+    that loses least.
     """
     weight = np.ones(len(states.load)) if weight is None else weight
+    sizes = size * (np.linspace(0.97, 1.03, tries) if tries > 1 else np.ones(1))
     best: tuple[float, float, FloatArray, IntArray] | None = None
-    for tried in limit / size * np.linspace(0.97, 1.03, 13):
+    for tried in limit / sizes:
         offset, shift, lost = _shifts(states.arc_ptr, states.source, states.load / tried, weight)
         if best is None or lost * tried < best[0]:
             best = lost * tried, float(tried), offset, shift
@@ -148,11 +151,29 @@ def new_table(states: States, grid: Grid) -> Table:
 
 
 def best_values(states: States, table: Table, prices: FloatArray, load_price: float) -> FloatArray:
-    """(G + 1,) the best value for every budget 0 … G; fills the table."""
-    grid = table.grid
+    """(G + 1,) the best π(S) - λ · load(S) for every budget 0 … G; fills the table."""
     _gains(states.layer, states.arc_ptr, states.order, states.taken, states.load, prices, load_price, table.gain)
+    return _values(states, table)
+
+
+def least_others(states: States, table: Table) -> FloatArray:
+    """(G + 1,) for every budget of the first device, minus the least load of the second one (seconds); fills the table.
+
+    Of equal loads of the second device, the lesser load of the first is preferred, by a little.
+    """
+    np.multiply(states.load, -0.01, out=table.gain)
+    np.subtract(table.gain, states.other, out=table.gain)
+    return _values(states, table)
+
+
+def _values(states: States, table: Table) -> FloatArray:
+    grid = table.grid
     _fill(states.arc_ptr, states.source, grid.shift, table.gain, grid.low, grid.high, grid.first, table.value)
-    return table.value[grid.first[-1] - grid.size - 1 :]
+    last = table.value[grid.first[-2] :]
+    needed = max(int(grid.low[-1]), 0)
+    values = np.full(grid.size + 1, -np.inf)
+    values[needed:] = last[len(last) - (grid.size + 1 - needed) :]
+    return values
 
 
 @njit(cache=True, nogil=True)
@@ -233,12 +254,16 @@ def _best_first(  # type: ignore[no-untyped-def]
 ):
     """A node is a state with the load and the gain from there to the end; ``heap`` holds (-bound, depth, node)."""
     nodes = 2 * most + 16
+    # Sums in another order may differ in the last digits: no bundle is lost to that.
+    limit *= 1.0 + 1e-12
     at, arc, parent = np.empty(nodes, np.int32), np.empty(nodes, np.int32), np.empty(nodes, np.int32)
     spent, earned = np.empty(nodes), np.empty(nodes)
     end = len(low) - 1
     at[0], arc[0], parent[0], spent[0], earned[0] = end, -1, -1, 0.0, 0.0
     count = 1
     b = min(np.int64(np.floor(limit / step + slack)), high[end])
+    if b < low[end]:
+        return -np.inf, np.empty(0, np.int32)
     heap = [(-value[first[end] + b - low[end]], 0, 0)]
     made = 0
     while len(heap) > 0:

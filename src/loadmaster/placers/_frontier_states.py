@@ -100,7 +100,7 @@ def split_states(
         chosen, *steps, first.time, second.time, first.send, first.recv, second.send, second.recv,
         limits[0] * (1.0 + 1e-9), limits[1] * (1.0 + 1e-9), most,
     )  # fmt: skip
-    if len(found[0]) == 0:
+    if len(found[0]) == 0 or found[0][-1] == 0:
         return None
     layer, arc_ptr, source, taken, load, other = found
     return States(chosen, layer, arc_ptr, source, taken, load, other, _least_loads(arc_ptr, source, load))

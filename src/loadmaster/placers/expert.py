@@ -27,13 +27,14 @@ FloatArray = npt.NDArray[np.float64]
 class Expert:
     """The rules by which people place networks by hand; they look at op names, op times and nothing else.
 
-    - Layers that are much alike (``layer3/…``, ``stack1/…``) are dealt out evenly, in order: one LSTM layer, a
-      few transformer layers or a whole stack of WaveNet per device. Layer i of an encoder and of a decoder that
-      are unrolled in time share a device, so that the layers work one behind the other in a wave.
-    - What comes before the layers (embeddings) goes to the first device, what comes after (attention, softmax,
-      loss) to the last; the experts of a mixture (``expert5/…``) are dealt out evenly whatever their layer.
-    - Other networks (Inception, ResNet) are cut into contiguous stretches of whole blocks whose largest load is
-      least, or of single ops where the names show no blocks.
+    - Layers that are much alike (``layer3/…``, ``stack1/…``) are dealt out evenly, in order: one LSTM layer,
+      a few transformer layers or a whole stack of WaveNet per device. Layer i of an encoder and of a decoder
+      that are unrolled in time share a device, so that the layers work one behind the other in a wave.
+    - What comes before the layers (embeddings) goes to the first device, what comes after (attention,
+      softmax, loss) to the last; the experts of a mixture (``expert5/…``) are dealt out evenly whatever their
+      layer.
+    - Other networks (Inception, ResNet) are cut into contiguous stretches of whole blocks whose largest load
+      is least, or of single ops where the names show no blocks.
 
     The devices are the accelerators, those aside that are much slower than the fastest; under ``serial``,
     where sharing gains nothing, the fastest alone. Should a rule give an infeasible placement, plain

@@ -141,7 +141,8 @@ def _heaviest_first(problem: Problem, atoms: Atoms) -> IntArray:
 
 
 def _equal_stretches(problem: Problem, atoms: Atoms, steps: int = 24) -> Iterator[IntArray]:
-    """A topological order cut so that no stretch exceeds a load, for growing loads; fast devices first or last.
+    """A topological order cut so that no stretch exceeds a load, for growing loads; fast devices first or
+    last.
 
     Where atoms have no choice (inputs, which are on the host), also with these set aside: they would end
     stretches.
