@@ -48,7 +48,7 @@ __all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "rea
 DEFAULT_CLUSTER = "2acc+1cpu"
 DEFAULT_METHOD = "local-search"
 DEFAULT_SECONDS = 10.0
-WARM_UP = 64
+WARM_UP = 500
 """Evaluations on a tiny problem that make numba compile, or load from its cache, what a method needs."""
 
 Model = Graph | Network | Workload | Problem
@@ -231,16 +231,18 @@ def _warm_up(placer: Placer, problem: Problem) -> None:
     if key in _warm:
         return
     _warm.add(key)
-    graph = layered(8, width=3)
+    graph = layered(24, width=4)
+    rng = np.random.default_rng(0)
+    # Numbers without pattern, so that no bound is met at once and every part of the method has its turn.
     tiny = Problem.make(
         graph,
         problem.cluster,
         problem.model,
-        time=np.ones((graph.n, problem.devices)),
+        time=0.5 + rng.random((graph.n, problem.devices)),
         memory=np.zeros(graph.n),
-        size=np.ones(graph.tensors),
-        latency=problem.latency,
-        rate=problem.rate,
+        size=rng.random(graph.tensors),
+        latency=rng.random((problem.devices, problem.devices)),
+        rate=rng.random((problem.devices, problem.devices)),
     )
     if placer.supports(tiny) is None:
         placer.place(tiny, budget=Budget(evaluations=WARM_UP))

@@ -355,6 +355,34 @@ def test_arithmetic_on_shapes_is_constant(load):
     assert {u for u, v in edges(graph) if v == "q4"} == {"q"}
 
 
+def test_shapes_come_out_of_whatever_arithmetic_there_is(load):
+    """How torch writes ``mask.expand(-1, 4, s, s)``: ONNX's own data propagation gives up on it."""
+    text = """
+    g (float[B, S] x) => (float[B, 4, S, S] y) {
+        sh = Shape (x)
+        s0 = Gather (sh, one)
+        s1 = Unsqueeze (s0, zero)
+        half = Div (s0, one)
+        want = Concat <axis = 0> (minus, four, s1, s1)
+        rank = Shape (want)
+        ones = ConstantOfShape <value = int64[1] {1}> (rank)
+        negative = Mul (ones, minus)
+        unset = Equal (want, negative)
+        shape = Where (unset, ones, want)
+        first = Unsqueeze (x, axes)
+        [positions] p = Range (start, half, delta)
+        pf = Cast <to = 1> (p)
+        [shifted] sx = Add (first, pf)
+        [expand] y = Expand (sx, shape)
+    }"""
+    numbers = {"one": np.int64(1), "zero": ints(0), "minus": ints(-1), "four": ints(4), "axes": ints(1, 2)}
+    numbers |= {"start": np.int64(0), "delta": np.int64(1)}
+    graph = load(text, ["x=2x6"], **numbers).graph
+    assert graph.names == ("x", "first", "shifted", "expand", "y")
+    assert graph.output_shapes[graph.index["expand"]] == ((2, 4, 6, 6),)
+    assert graph.param_bytes[graph.index["shifted"]] == 6 * 4
+
+
 def test_a_recurrent_layer_with_several_outputs(load):
     text = """
     rnn (float[7, 3, 4] x) => (float[7, 1, 3, 5] y, float[1, 3, 5] h) {

@@ -64,7 +64,7 @@ COMPLEMENTS = 5
 """Bundles per round that are priced disjointly from the best one."""
 STRIDE = 0.6
 """Where the next target lies between what is proven and what may be possible."""
-CLOSE = 2e-7
+CLOSE = 1e-8
 """A bound this close to the limit (relative) is as good as the limit."""
 NARROW = 2e-5
 """The search ends when it knows the bound of the master to this precision (relative)."""

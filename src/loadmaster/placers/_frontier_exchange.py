@@ -44,7 +44,12 @@ class Exchange:
             for d in kind.devices.tolist():
                 self._kind[d] = kind
         self._usable = np.array([d for d, kind in enumerate(self._kind) if kind is not None])
-        ptr, member = problem.members
+        self._count = 0
+        self.restart(device)
+
+    def restart(self, device: IntArray) -> None:
+        """Go on from a placement."""
+        ptr, member = self._problem.members
         self.at = device[member[ptr[:-1]]].astype(np.int32)
         """(classes,) the best devices so far."""
         self._loads = self._all_loads(self.at)
@@ -56,7 +61,6 @@ class Exchange:
 
     def run(self, tell: Callable[[int], bool]) -> None:
         """Search on until ``tell`` (called with the number of pairs divided since it was last called) returns False."""
-        self._count = 0
         at, loads = self.at.copy(), self._loads.copy()
         while len(self._usable) > 1:
             at, loads = self._descend(at, loads)

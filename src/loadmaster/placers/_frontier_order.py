@@ -10,7 +10,7 @@ from numba import njit
 
 from loadmaster.placers._frontier_nets import Bundles
 
-__all__ = ["Order", "narrow_order"]
+__all__ = ["Order", "costly_nets", "narrow_order"]
 
 IntArray = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
@@ -33,6 +33,14 @@ class Order(NamedTuple):
     def size(self) -> float:
         """Σ 3^width, a bound on the number of states."""
         return float((3.0**self.width).sum())
+
+
+def costly_nets(bundles: Bundles) -> BoolArray:
+    """(nets,) those that cost something on some kind of device."""
+    costly = np.zeros(len(bundles.producer), np.bool_)
+    for kind in bundles.kinds:
+        costly |= (kind.send > 0) | (kind.recv > 0)
+    return costly
 
 
 def narrow_order(bundles: Bundles, costly: BoolArray, seed: int = 0) -> Order:

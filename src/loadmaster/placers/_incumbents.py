@@ -1,0 +1,64 @@
+"""Good placements to begin with, for the placers whose own work is a proof."""
+
+from __future__ import annotations
+
+import math
+
+from loadmaster.placers._base import Placer
+from loadmaster.placers._search import Budget, Progress, Search
+from loadmaster.placers._walkers import first_start
+from loadmaster.placers.greedy import greedy_candidates
+from loadmaster.placers.linear_dp import LinearDp
+from loadmaster.placers.local_search import LocalSearch
+from loadmaster.problem import Pipeline, Placement
+
+__all__ = ["SOLVE_FROM", "borrow", "construct", "has_room_to_solve", "quick_answers"]
+
+SOLVE_FROM = 10_000
+"""Under a budget of fewer evaluations than this no solver is called: the answer is what local search finds."""
+
+
+def has_room_to_solve(budget: Budget) -> bool:
+    """Whether a budget asks for more than a quick answer."""
+    return budget.evaluations is None or budget.evaluations >= SOLVE_FROM
+
+
+def construct(search: Search, start: Placement | None, seed: int) -> None:
+    """The given placement if it is feasible, then what plain rules construct."""
+    first_start(search, start, seed)
+    search.check()
+    for device in greedy_candidates(search.problem):
+        search.try_device(device)
+        search.check()
+
+
+def quick_answers(search: Search, budget: Budget, seed: int) -> None:
+    """Where stages must be contiguous, cut topological orders; then local search from the best placement so far."""
+    model = search.problem.model
+    if isinstance(model, Pipeline) and model.contiguity != "none" and LinearDp().supports(search.problem) is None:
+        part = None if budget.evaluations is None else max(budget.evaluations // 2, 1)
+        borrow(search, LinearDp(), Budget(None if budget.seconds is None else budget.seconds / 2, part), seed)
+    borrow(search, LocalSearch(), budget, seed)
+
+
+def borrow(search: Search, placer: Placer, budget: Budget, seed: int) -> None:
+    """Let another placer improve the best placement so far, on this search's clock, counter and Ctrl-C."""
+    if search.best is None or search.seconds_left <= 0 or search.evaluations_left <= 0:
+        search.check()
+        return
+
+    def pass_on(progress: Progress) -> None:
+        search.tell()
+
+    seconds = min(math.inf if budget.seconds is None else budget.seconds, search.seconds_left)
+    evaluations = min(2**62 if budget.evaluations is None else budget.evaluations, search.evaluations_left)
+    limits = Budget(None if math.isinf(seconds) else seconds, None if evaluations == 2**62 else evaluations)
+    asked = search.evaluator.evaluations
+    found = placer.place(
+        search.problem, budget=limits, seed=seed, start=search.best, evaluator=search.evaluator, on_progress=pass_on
+    )
+    search.count(found.evaluations - (search.evaluator.evaluations - asked))
+    search.offer(found.placement, found.cost)
+    if found.stopped == "interrupted":
+        raise KeyboardInterrupt
+    search.check()
