@@ -21,7 +21,6 @@ from loadmaster.placers import Budget, _ideals
 from loadmaster.placers._contraction import MOST_STATES, contract, without_weightless
 from loadmaster.placers.ideal_dp import IdealDp, count_ideals
 from loadmaster.problem import Pipeline, Problem, Solution, reference
-from loadmaster.problem._constraints import chain_arcs
 from loadmaster.problem._evaluator import SimulatedEvaluator
 
 MODELS = [Pipeline("chain", comm, objective) for comm in ("sum", "overlap") for objective in ("sum", "fw+bw")]

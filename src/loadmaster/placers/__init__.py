@@ -6,6 +6,7 @@ from loadmaster.placers._search import Budget, Progress, ProgressCallback
 from loadmaster.placers.annealing import Annealing
 from loadmaster.placers.balanced import Balanced
 from loadmaster.placers.expert import Expert
+from loadmaster.placers.frontier import Frontier
 from loadmaster.placers.greedy import Greedy
 from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
@@ -32,6 +33,7 @@ PLACERS: dict[str, Placer] = {
         Annealing(),
         IdealDp(),
         LinearDp(),
+        Frontier(),
         PipeDream(),
         Balanced(),
         Metis(),

@@ -134,6 +134,25 @@ class Contracted:
                 stage[v] = stage[before].max(initial=0)
         return np.array(devices, np.int32)[stage[whole.atom_of]] if self.problem.n else np.zeros(0, np.int32)
 
+    def stages_of(self, device: IntArray) -> list[tuple[IntArray, int]]:
+        """(atoms, kind) per stage of a placement that is a chain; an atom that is split goes with its longest op.
+
+        The inverse of :meth:`devices_of`, but for devices of one kind that change places.
+        """
+        whole = self if self.full is None else self.full
+        at = np.zeros(whole.atoms, np.int32)
+        by_time = np.argsort(self.problem.mean_time, kind="stable")
+        at[whole.atom_of[by_time]] = device[by_time]
+        if self.kept is not None:
+            at = at[self.kept]
+        tail = np.repeat(np.arange(self.atoms), np.diff(self.successor_ptr))
+        arcs = np.unique(np.stack([at[tail], at[self.successor]]), axis=1)
+        arcs = arcs[:, arcs[0] != arcs[1]]
+        line = topological_order(self.problem.devices, arcs[0], arcs[1])
+        kind_of = {d: k for k, kind in enumerate(self.kinds) for d in kind.tolist()}
+        members = [(np.flatnonzero(at == d).astype(np.int32), d) for d in line.tolist()]
+        return [(atoms, kind_of[d]) for atoms, d in members if len(atoms)]
+
 
 def contract(problem: Problem) -> Contracted:
     """Contract a pipeline problem; kept on the problem.

@@ -4,15 +4,17 @@ Any prices π on the classes prove that T is out of reach if
 
     Σ_c π_c > Σ_k n_k · max { π(S) : S may be on kind k, load_k(S) <= T },
 
-for then no choice of one bundle per device covers every class exactly once. Good prices come from a master program over the
-bundles found so far (``_frontier_master.py``), the best bundles for given prices from a dynamic program whose rounding a best-first
-search makes up for (``_frontier_pricing.py``). Prices stay in a box around the best ones so far, which grows while they improve as
-foreseen and shrinks while they do not; on the way to the master's prices a few points are tried, since pricing is cheap.
+for then no choice of one bundle per device covers every class exactly once. Good prices come from a master
+program over the bundles found so far (``_frontier_master.py``), the best bundles for given prices from a
+dynamic program whose rounding a best-first search makes up for (``_frontier_pricing.py``). Prices stay in a
+box around the best ones so far, which grows while they improve as foreseen and shrinks while they do not; on
+the way to the master's prices a few points are tried, since pricing is cheap.
 
 References
 ----------
-P. Wentges, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming", ITOR 1997 (points between the best and the new
-prices). R. Marsten, W. Hogan, J. Blankenship, "The boxstep method for large-scale optimization", Operations Research 1975.
+P. Wentges, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming", ITOR 1997 (points
+between the best and the new prices). R. Marsten, W. Hogan, J. Blankenship, "The boxstep method for
+large-scale optimization", Operations Research 1975.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +61,8 @@ EXACT = 50_000
 EXACT_AT_LIMIT = 500_000
 """The same where it may settle the matter."""
 DOUBT = 2
-"""Rounds for which the master is told of a bundle above the target that pricing could not tell from one within."""
+"""Rounds for which the master is told of a bundle above the target that pricing could not tell from one
+within."""
 COMPLEMENTS = 5
 """Bundles per round that are priced disjointly from the best one."""
 STRIDE = 0.6
@@ -85,8 +88,8 @@ class Certificate:
 
 
 class _Priced(NamedTuple):
-    """What pricing at one point gives: Σπ over what the devices can fetch at most, the factor that makes that sum C, the least
-    load that these prices do not exclude by the grid alone, and the bundles met."""
+    """What pricing at one point gives: Σπ over what the devices can fetch at most, the factor that makes that
+    sum C, the least load that these prices do not exclude by the grid alone, and the bundles met."""
 
     ratio: float
     scale: float
@@ -101,13 +104,15 @@ class Prover:
     limit : seconds, the largest load of a known placement; only what is below is interesting.
     """
 
-    def __init__(self, bundles: Bundles, states: tuple[States, ...], limit: float, proven: float = 0.0) -> None:
+    def __init__(
+        self, bundles: Bundles, states: tuple[States, ...], limit: float, proven: float = 0.0
+    ) -> None:
         self.bundles = bundles
         self.states = states
         self.limit = limit
         self.best = Certificate(proven, np.zeros(bundles.classes), np.zeros(len(states)))
         self.iterations = 0
-        self._counts = np.array([float(kind.count) for kind in bundles.kinds])
+        self._counts = np.array([float(kind.number) for kind in bundles.kinds])
         self._columns: list[Column] = []
         self._doubted: list[int] = []
         self._known: dict[tuple[int, bytes], int] = {}
@@ -117,7 +122,7 @@ class Prover:
         self._grids: list[Grid] = []
         self._tables: list[list[Table]] = []
 
-    # -- bundles ----------------------------------------------------------------------------------------------------
+    # -- bundles ---------------------------------------------------------------------------------------------
 
     def suggest(self, device: IntArray, class_of: IntArray) -> None:
         """Take the bundles of a good placement: its rounding will matter, and the master may use them."""
@@ -141,30 +146,39 @@ class Prover:
             self._doubted[known] = self.iterations
 
     def _live(self, target: float) -> BoolArray:
-        """(columns,) the bundles within the target, and for a few rounds those that pricing could not tell from them."""
+        """(columns,) the bundles within the target, and for a few rounds those that pricing could not tell
+        from them."""
         live = np.array([column.load <= target for column in self._columns], np.bool_)
         live |= np.array(self._doubted) >= self.iterations - DOUBT
         return live
 
     def _regrid(self) -> None:
-        """Grids whose rounding spares the bundles that the master used; two sets of tables, one for each thread."""
-        sizes = [max(256, min(self._cells // FEWEST, self._cells // states.count)) for states in self.states]
+        """Grids whose rounding spares the bundles that the master used; two sets of tables, one for each
+        thread."""
+        sizes = [max(256, min(self._cells // FEWEST, self._cells // states.total)) for states in self.states]
         self._grids = [
             grid_of(states, self.limit, size, usage)
             for states, size, usage in zip(self.states, sizes, self._usage, strict=True)
         ]
         self._tables = [
-            [new_table(states, grid) for states, grid in zip(self.states, self._grids, strict=True)] for _ in range(2)
+            [new_table(states, grid) for states, grid in zip(self.states, self._grids, strict=True)]
+            for _ in range(2)
         ]
 
     def refine(self) -> None:
         """Let the next grids be finer."""
         self._cells = min(2 * self._cells, MOST_CELLS)
 
-    # -- pricing ----------------------------------------------------------------------------------------------------
+    # -- pricing ---------------------------------------------------------------------------------------------
 
     def _price(
-        self, tables: list[Table], prices: FloatArray, load_prices: FloatArray, target: float, *, more: bool = False,
+        self,
+        tables: list[Table],
+        prices: FloatArray,
+        load_prices: FloatArray,
+        target: float,
+        *,
+        more: bool = False,
         exact: int = EXACT,
     ) -> _Priced:
         """The best bundle of each kind, a few lighter ones (``more``), and what follows from them."""
@@ -181,7 +195,9 @@ class Prover:
             else:
                 columns.append((k, best_bundle(states, table, budget), True))
             if more:
-                columns += [(k, best_bundle(states, table, int(part * budget)), False) for part in (0.97, 0.93)]
+                columns += [
+                    (k, best_bundle(states, table, int(part * budget)), False) for part in (0.97, 0.93)
+                ]
         if more:
             columns += self._complements(tables, prices, load_prices, target, columns[0])
         total = float((self._counts * (load_prices + worth)).sum())
@@ -217,7 +233,8 @@ class Prover:
     def _reached(self, prices: FloatArray, per_second: FloatArray, values: list[FloatArray]) -> float:
         """The least T that these prices do not exclude, by the values of the grids alone.
 
-        T is excluded if Σπ > Σ_k n_k (λ_k T + value_k(budget of T)); between two steps of the grids the right side is linear.
+        T is excluded if Σπ > Σ_k n_k (λ_k T + value_k(budget of T)); between two steps of the grids the right
+        side is linear.
         """
         rounding = 1e-11 * float(np.abs(prices).sum())
         total = float(prices.sum()) - rounding
@@ -237,10 +254,11 @@ class Prover:
         possible = np.flatnonzero(from_here < ends)
         return float(from_here[possible[0]]) if len(possible) else self.limit
 
-    # -- the search for prices ----------------------------------------------------------------------------------------
+    # -- the search for prices -------------------------------------------------------------------------------
 
     def run(self, check: Callable[[Certificate], None], most: int) -> Certificate:
-        """Look for better prices, at most ``most`` rounds; ``check`` is called every round and may raise to stop."""
+        """Look for better prices, at most ``most`` rounds; ``check`` is called every round and may raise
+        to stop."""
         check(self.best)
         if not self._grids:
             self._regrid()
@@ -307,7 +325,9 @@ class _Run:
     def _centre(self, *, more: bool = False, exact: int = EXACT) -> None:
         """Price at the best prices so far, for the present target and grids."""
         prover = self.prover
-        priced = prover._price(prover._tables[0], self.prices, self.load_prices, self.target, more=more, exact=exact)
+        priced = prover._price(
+            prover._tables[0], self.prices, self.load_prices, self.target, more=more, exact=exact
+        )
         self._note(priced, self.prices, self.load_prices)
         self.prices, self.load_prices = self.prices * priced.scale, self.load_prices * priced.scale
         self.ratio = priced.ratio
@@ -328,11 +348,14 @@ class _Run:
         if duals is not None:
             for i in np.flatnonzero(duals.weight > 1e-9).tolist():
                 column = prover._columns[i]
-                prover._usage[column.kind][column.path] += duals.weight[i] * (10.0 if column.load > self.target else 1.0)
+                prover._usage[column.kind][column.path] += duals.weight[i] * (
+                    10.0 if column.load > self.target else 1.0
+                )
         return duals
 
     def _step(self, duals: Duals) -> float:
-        """Price on the way to the master's prices and move to the best point; returns by how much the ratio rose."""
+        """Price on the way to the master's prices and move to the best point; returns by how much the
+        ratio rose."""
         prover = self.prover
         points = [
             (
@@ -404,11 +427,12 @@ class _Run:
 
 
 def _averaging_prices(bundles: Bundles, target: float) -> tuple[FloatArray, FloatArray]:
-    """Prices of the load dual: (π, λ per T) with weights w_k of the devices, π_c = min_k w_k time[c, k] and λ_k = w_k T."""
+    """Prices of the load dual: (π, λ per T) with weights w_k of the devices, π_c = min_k w_k time[c, k]
+    and λ_k = w_k T."""
     kinds, classes = len(bundles.kinds), bundles.classes
     time = np.stack([kind.time for kind in bundles.kinds], axis=1)
     scale = float(time[np.isfinite(time)].mean()) if np.isfinite(time).any() else 0.0
-    counts = np.array([kind.count for kind in bundles.kinds], np.float64)
+    counts = np.array([kind.number for kind in bundles.kinds], np.float64)
     if scale <= 0.0:
         return np.full(classes, 1.0 / classes), np.zeros(kinds)
     c, k = np.nonzero(np.isfinite(time))
@@ -420,7 +444,8 @@ def _averaging_prices(bundles: Bundles, target: float) -> tuple[FloatArray, Floa
         ),
         shape=(len(c), classes + kinds),
     )
-    found = linprog(
+    solve: Any = linprog  # its stubs know no sparse matrices
+    found = solve(
         np.concatenate([-np.ones(classes), np.zeros(kinds)]),
         A_ub=matrix.tocsr(),
         b_ub=np.zeros(len(c)),
@@ -435,8 +460,9 @@ def _averaging_prices(bundles: Bundles, target: float) -> tuple[FloatArray, Floa
 
 
 def _price_scales(bundles: Bundles, limit: float) -> FloatArray:
-    """(classes,) how far prices may be expected to move: what a class and its nets weigh, in units of the mean price."""
-    counts = np.array([kind.count for kind in bundles.kinds])
+    """(classes,) how far prices may be expected to move: what a class and its nets weigh, in units of the
+    mean price."""
+    counts = np.array([kind.number for kind in bundles.kinds])
     kind = bundles.kinds[int(counts.argmax())]
     weight = np.where(np.isfinite(kind.time), kind.time, 0.0)
     cut = np.maximum(kind.send, kind.recv)

@@ -1,8 +1,10 @@
-"""Better placements by dividing the classes of two devices anew, optimally: a move that no sequence of small moves replaces.
+"""Better placements by dividing the classes of two devices anew, optimally: a move that no sequence of small
+moves replaces.
 
-With all other classes where they are, a dynamic program over the states of the two devices' classes (``_frontier_states.py``) finds the
-least load of one device for every limit on the load of the other. The descent divides the most loaded device with each other
-one until nothing helps; then a few pairs are divided under falsified costs, and it begins again from there (iterated local search).
+With all other classes where they are, a dynamic program over the states of the two devices' classes
+(``_frontier_states.py``) finds the least load of one device for every limit on the load of the other. The
+descent divides the most loaded device with each other one until nothing helps; then a few pairs are divided
+under falsified costs, and it begins again from there (iterated local search).
 """
 
 from __future__ import annotations
@@ -31,10 +33,13 @@ STEPS = 2000
 class Exchange:
     """An iterated search; :meth:`best` and :attr:`cost` are what it has found so far.
 
-    The cost is the largest load, for the objective ``sum`` with ``comm="sum"`` and without contiguity; memory capacities are kept.
+    The cost is the largest load, for the objective ``sum`` with ``comm="sum"`` and without contiguity; memory
+    capacities are kept.
     """
 
-    def __init__(self, problem: Problem, bundles: Bundles, order: IntArray, device: IntArray, seed: int) -> None:
+    def __init__(
+        self, problem: Problem, bundles: Bundles, order: IntArray, device: IntArray, seed: int
+    ) -> None:
         self._problem = problem
         self._bundles = bundles
         self._order = order
@@ -60,7 +65,8 @@ class Exchange:
         return self.at[self._problem.class_of]
 
     def run(self, tell: Callable[[int], bool]) -> None:
-        """Search on until ``tell`` (called with the number of pairs divided since it was last called) returns False."""
+        """Search on until ``tell`` (called with the number of pairs divided since it was last called)
+        returns False."""
         at, loads = self.at.copy(), self._loads.copy()
         while len(self._usable) > 1:
             at, loads = self._descend(at, loads)
@@ -105,12 +111,12 @@ class Exchange:
         return at, self._all_loads(at)
 
     def _divide(self, at: IntArray, i: int, j: int, limit: float, *, spread: float = 0.0) -> IntArray | None:
-        """The classes of i and j divided so that the larger load is least; None if both cannot stay within the limit."""
+        """The classes of i and j divided so that the larger load is least; None if both cannot stay within
+        the limit."""
         self._count += 1
-        kinds = self._kind[i], self._kind[j]
-        assert kinds[0] is not None
-        assert kinds[1] is not None
-        first, second = kinds
+        first, second = self._kind[i], self._kind[j]
+        assert first is not None
+        assert second is not None
         if spread:
             ops = np.exp(spread * self._rng.standard_normal(self._bundles.classes))
             nets = np.exp(5 * spread * self._rng.standard_normal(len(self._bundles.producer)))

@@ -5,9 +5,10 @@ For a target T, with k kinds of n_k devices and classes c, it solves (GLOP, warm
     max Σ_c π_c   subject to   π(S) <= μ_k + λ_k · load_k(S) / T   for every known bundle S of kind k,
                                Σ_k n_k (μ_k + λ_k) = C,   λ, μ >= 0,   and π within a box,
 
-where C is the number of classes (so that prices are about 1). A value above C, with all bundles known, means that the devices
-cannot take all classes within T. As a program over bundles: the least multiple of the devices that suffices, where the bundles of a kind
-have an average load of at most T; so bundles slightly above T may be told to it as well.
+where C is the number of classes (so that prices are about 1). A value above C, with all bundles known, means
+that the devices cannot take all classes within T. As a program over bundles: the least multiple of the
+devices that suffices, where the bundles of a kind have an average load of at most T; so bundles slightly
+above T may be told to it as well.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 FAR = 1000.0
-"""Upper bound of the variables that stand for the box, so that the program is bounded whatever rounding does to the box."""
+"""Upper bound of the variables that stand for the box, so that the program is bounded whatever rounding
+does to the box."""
 
 
 class Column(NamedTuple):
@@ -112,10 +114,13 @@ class Master:
             self._load[column.kind].set_coefficient(use, -column.load / target)
 
     def solve(self, low: FloatArray, high: FloatArray, live: BoolArray) -> Duals | None:
-        """Prices in the box ``low`` … ``high`` under the columns that are ``live``; None if the solver gives up."""
+        """Prices in the box ``low`` … ``high`` under the columns that are ``live``; None if the solver
+        gives up."""
         for attempt in range(2):
             objective = self._model.objective
-            for above, below, least, most in zip(self._above, self._below, low.tolist(), high.tolist(), strict=True):
+            for above, below, least, most in zip(
+                self._above, self._below, low.tolist(), high.tolist(), strict=True
+            ):
                 objective.set_linear_coefficient(above, most)
                 objective.set_linear_coefficient(below, -least)
             for use, on in zip(self._use, live.tolist(), strict=True):
@@ -136,7 +141,10 @@ class Master:
         except Exception:
             # What MathOpt raises when GLOP ends abnormally depends on the version.
             return None
-        if result.termination.reason != mathopt.TerminationReason.OPTIMAL or not result.has_dual_feasible_solution():
+        if (
+            result.termination.reason != mathopt.TerminationReason.OPTIMAL
+            or not result.has_dual_feasible_solution()
+        ):
             return None
         prices = np.array(result.dual_values(self._cover))
         box = np.array(result.variable_values([*self._above, *self._below]))

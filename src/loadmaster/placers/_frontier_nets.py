@@ -4,8 +4,9 @@ Device d, given the bundle S of classes placed on it, is busy for
 
     load(S) = Σ_{c in S} time[c, d] + Σ_{nets that S cuts} (send if the producer is in S, else recv),
 
-where a *net* is a tensor with the classes that touch it as pins, and S cuts it if some pins are in S and some are not. The load
-of S depends on nothing but S, whatever happens to the other classes; that is what makes bundles worth pricing one at a time.
+where a *net* is a tensor with the classes that touch it as pins, and S cuts it if some pins are in S and some
+are not. The load of S depends on nothing but S, whatever happens to the other classes; that is what makes
+bundles worth pricing one at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Kind(NamedTuple):
     recv: FloatArray
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """Number of devices."""
         return len(self.devices)
 
@@ -65,11 +66,14 @@ class Bundles(NamedTuple):
 def bundles_of(problem: Problem) -> Bundles:
     """Contract the colocation classes of a pipeline problem; costs are those of the original tensors.
 
-    Tensors with the same pins are one net; where no device tells sending from receiving, whoever produces them. A class that
-    alone exceeds a device's memory may not go there; otherwise memory is not looked at. O(edges log edges).
+    Tensors with the same pins are one net; where no device tells sending from receiving, whoever produces
+    them. A class that alone exceeds a device's memory may not go there; otherwise memory is not looked at.
+    O(edges log edges).
     """
     groups = _device_groups(problem)
-    alike = np.array_equal(problem.send_latency, problem.recv_latency) and np.array_equal(problem.send_rate, problem.recv_rate)
+    alike = np.array_equal(problem.send_latency, problem.recv_latency) and np.array_equal(
+        problem.send_rate, problem.recv_rate
+    )
     graph, of = problem.graph, problem.class_of
     lookup: dict[tuple[bytes, int], int] = {}
     pins: list[IntArray] = []
@@ -103,7 +107,9 @@ def bundles_of(problem: Problem) -> Bundles:
     sizes = np.array([len(p) for p in pins], np.int64)
     pin = np.concatenate([np.zeros(0, np.int32), *pins])
     pin_ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    net_ptr, net = csr_from_pairs(pin, np.repeat(np.arange(len(pins), dtype=np.int32), sizes), problem.classes)
+    net_ptr, net = csr_from_pairs(
+        pin, np.repeat(np.arange(len(pins), dtype=np.int32), sizes), problem.classes
+    )
     return Bundles(problem.classes, pin_ptr, pin, np.array(producer, np.int32), net_ptr, net, tuple(kinds))
 
 

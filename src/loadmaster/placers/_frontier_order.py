@@ -46,8 +46,8 @@ def costly_nets(bundles: Bundles) -> BoolArray:
 def narrow_order(bundles: Bundles, costly: BoolArray, seed: int = 0) -> Order:
     """The best of many greedy orders, by the number of states that they may lead to.
 
-    Each begins at another class and takes, among the classes that share an open net, the one that opens the fewest nets and
-    closes the most; ties and near ties at random. ``costly`` (nets,) are the nets that count.
+    Each begins at another class and takes, among the classes that share an open net, the one that opens the
+    fewest nets and closes the most; ties and near ties at random. ``costly`` (nets,) are the nets that count.
     """
     net_ptr, net = bundles.net_ptr, bundles.net
     keep = costly[net]

@@ -4,14 +4,15 @@ For prices π (one per class) and a load price λ >= 0 the program maximises
 
     π(S) - λ · load(S)   over the bundles S with   grid load(S) <= g,   for every g = 0 … G at once,
 
-where the grid load of a bundle is a whole number of at most load(S) / δ. Every bundle with a load of at most T has a grid load of at
-most T / δ, so the maximum plus λT is an upper bound on π(S) over these bundles, whatever λ is: the grid relaxes the limit on
-the load, and λ takes back some of what rounding down gives away.
+where the grid load of a bundle is a whole number of at most load(S) / δ. Every bundle with a load of at most
+T has a grid load of at most T / δ, so the maximum plus λT is an upper bound on π(S) over these bundles,
+whatever λ is: the grid relaxes the limit on the load, and λ takes back some of what rounding down gives away.
 
-Rounding down each decision would give away half a step per decision. Instead every state s gets an offset φ(s) in [0, 1), 0 at both
-ends, and an arc from q to s counts floor(load / δ + φ(q) - φ(s)) steps: along a path the offsets cancel, so that the sum is a
-relaxation for any offsets, and an arc with φ(s) = load / δ + φ(q) modulo 1 loses nothing. A state chooses its offset so that the arcs
-which good bundles use lose least; a bundle then pays for its changes of mind and not for its size.
+Rounding down each decision would give away half a step per decision. Instead every state s gets an offset
+φ(s) in [0, 1), 0 at both ends, and an arc from q to s counts floor(load / δ + φ(q) - φ(s)) steps: along a
+path the offsets cancel, so that the sum is a relaxation for any offsets, and an arc with φ(s) = load / δ +
+φ(q) modulo 1 loses nothing. A state chooses its offset so that the arcs which good bundles use lose least; a
+bundle then pays for its changes of mind and not for its size.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ from numba import njit
 
 from loadmaster.placers._frontier_states import States
 
-__all__ = ["Grid", "Table", "best_bundle", "best_values", "exact_bundle", "grid_of", "least_others", "new_table"]
+__all__ = [
+    "Grid",
+    "Table",
+    "best_bundle",
+    "best_values",
+    "exact_bundle",
+    "grid_of",
+    "least_others",
+    "new_table",
+]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -43,7 +53,8 @@ class Grid(NamedTuple):
     slack : what the rounding of all arcs together may be too high by, in steps.
     offset : (states,) φ.
     shift : (arcs,) steps that an arc counts (-1 is possible).
-    low, high : (states,) the range of budgets that matter at a state: no path needs less, none to the end allows more.
+    low, high : (states,) the range of budgets that matter at a state: no path needs less, none to the end
+        allows more.
     first : (states + 1,) where a state's range begins in a table.
     """
 
@@ -71,8 +82,8 @@ def grid_of(
 ) -> Grid:
     """A grid of about ``size`` steps up to ``limit`` seconds.
 
-    ``weight`` (arcs,) says how much an arc's rounding matters. The step is, of ``tries`` within three percent, the one
-    that loses least.
+    ``weight`` (arcs,) says how much an arc's rounding matters. The step is, of ``tries`` within three
+    percent, the one that loses least.
     """
     weight = np.ones(len(states.load)) if weight is None else weight
     sizes = size * (np.linspace(0.97, 1.03, tries) if tries > 1 else np.ones(1))
@@ -152,12 +163,15 @@ def new_table(states: States, grid: Grid) -> Table:
 
 def best_values(states: States, table: Table, prices: FloatArray, load_price: float) -> FloatArray:
     """(G + 1,) the best π(S) - λ · load(S) for every budget 0 … G; fills the table."""
-    _gains(states.layer, states.arc_ptr, states.order, states.taken, states.load, prices, load_price, table.gain)
+    _gains(
+        states.layer, states.arc_ptr, states.order, states.taken, states.load, prices, load_price, table.gain
+    )
     return _values(states, table)
 
 
 def least_others(states: States, table: Table) -> FloatArray:
-    """(G + 1,) for every budget of the first device, minus the least load of the second one (seconds); fills the table.
+    """(G + 1,) for every budget of the first device, minus the least load of the second one (seconds); fills
+    the table.
 
     Of equal loads of the second device, the lesser load of the first is preferred, by a little.
     """
@@ -235,15 +249,17 @@ def _trace(arc_ptr, source, shift, gain, low, high, first, value, budget, steps)
 
 
 def exact_bundle(states: States, table: Table, limit: float, most: int) -> tuple[float, IntArray]:
-    """(value, arcs or nothing): the best bundle whose load really is at most ``limit``, by best-first search from the end.
+    """(value, arcs or nothing): the best bundle whose load really is at most ``limit``, by best-first search
+    from the end.
 
-    The table bounds what the undecided classes can still bring; the part of the load that is decided counts exactly. After ``most``
-    steps the search gives up: the value is then an upper bound, and there is no bundle.
+    The table bounds what the undecided classes can still bring; the part of the load that is decided counts
+    exactly. After ``most`` steps the search gives up: the value is then an upper bound, and there is no
+    bundle.
     """
     grid = table.grid
     bound, path = _best_first(
-        states.arc_ptr, states.source, states.load, states.least, grid.offset, table.gain, grid.low, grid.high, grid.first,
-        table.value, grid.step, grid.slack, limit, most, len(states.order),
+        states.arc_ptr, states.source, states.load, states.least, grid.offset, table.gain, grid.low, grid.high,
+        grid.first, table.value, grid.step, grid.slack, limit, most, len(states.order),
     )  # fmt: skip
     return float(bound), path
 
@@ -252,7 +268,8 @@ def exact_bundle(states: States, table: Table, limit: float, most: int) -> tuple
 def _best_first(  # type: ignore[no-untyped-def]
     arc_ptr, source, load, least, offset, gain, low, high, first, value, step, slack, limit, most, steps
 ):
-    """A node is a state with the load and the gain from there to the end; ``heap`` holds (-bound, depth, node)."""
+    """A node is a state with the load and the gain from there to the end; ``heap`` holds (-bound, depth,
+    node)."""
     nodes = 2 * most + 16
     # Sums in another order may differ in the last digits: no bundle is lost to that.
     limit *= 1.0 + 1e-12

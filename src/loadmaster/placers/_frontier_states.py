@@ -1,20 +1,21 @@
 """The states between two classes of an order: what a bundle has in common with the open nets.
 
-Deciding the classes one after another (to the bundle or not), all that matters of the past for the costs to come is, for every net
-that is open, whether its pins so far are all out, all in, or mixed. States that can only lead to loads above a limit are dropped.
-What remains is a layered graph whose paths are the bundles: an arc carries the load that its decision adds.
+Deciding the classes one after another (to the bundle or not), all that matters of the past for the costs to
+come is, for every net that is open, whether its pins so far are all out, all in, or mixed. States that can
+only lead to loads above a limit are dropped. What remains is a layered graph whose paths are the bundles: an
+arc carries the load that its decision adds.
 
-The same graph divides the classes of two devices between the two, everything else staying where it is: "out" is then the second
-device, which has loads of its own, and nets may have pins elsewhere, which are always cut. Pricing a bundle is the case in which the second
-device is free of charge and nothing is elsewhere.
+The same graph divides the classes of two devices between the two, everything else staying where it is: "out"
+is then the second device, which has loads of its own, and nets may have pins elsewhere, which are always cut.
+Pricing a bundle is the case in which the second device is free of charge and nothing is elsewhere.
 
-When a device has to pay for a net before the net's producer is decided, the lesser of send and recv is charged, and the difference
-when the producer is decided; the sum along a path is the exact load.
+When a device has to pay for a net before the net's producer is decided, the lesser of send and recv is
+charged, and the difference when the producer is decided; the sum along a path is the exact load.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,8 @@ BoolArray = npt.NDArray[np.bool_]
 SLOTS = 31
 """Most nets that may be open at a time: a state is two bits for each in one machine word."""
 OPENS, CLOSES, PRODUCER, PRODUCED, FOREIGN, ELSEWHERE = 1, 2, 4, 8, 16, 32
-"""What a class is to a net: its first pin, its last, its producer, or a pin after the producer; and of the net: its producer is
-elsewhere, some pin is elsewhere."""
+"""What a class is to a net: its first pin, its last, its producer, or a pin after the producer; and of the
+net: its producer is elsewhere, some pin is elsewhere."""
 ALL_OUT, ALL_IN, MIXED = 0, 1, 2
 
 
@@ -40,11 +41,13 @@ class States(NamedTuple):
     """Layered graph of the states; layer i is what may be before the i-th class of the order is decided.
 
     order : (classes,) the class that is decided between layers i and i + 1.
-    layer : (classes + 2,) states of layer i are ``layer[i]`` … ``layer[i + 1] - 1``; the first and the last layer have one.
+    layer : (classes + 2,) states of layer i are ``layer[i]`` … ``layer[i + 1] - 1``; the first and the last
+        layer have one.
     arc_ptr : (states + 1,) arcs that lead to a state, by target.
     source : (arcs,) the state where an arc comes from.
     taken : (arcs,) 1 if its class goes into the bundle.
-    load, other : (arcs,) seconds that the decision adds to the device of the bundle, and to the second device.
+    load, other : (arcs,) seconds that the decision adds to the device of the bundle, and to the second
+        device.
     least : (states,) seconds, the least load of a path to a state.
     """
 
@@ -58,7 +61,7 @@ class States(NamedTuple):
     least: FloatArray
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """Number of states."""
         return int(self.layer[-1])
 
@@ -77,8 +80,8 @@ class States(NamedTuple):
 def states_of(bundles: Bundles, kind: Kind, order: IntArray, limit: float, most: int) -> States | None:
     """The states of bundles with a load of at most ``limit`` seconds on a device of the kind.
 
-    None if there are more than ``most``, or more than :data:`SLOTS` nets are open. O(states · degree), times a logarithm for
-    sorting.
+    None if there are more than ``most``, or more than :data:`SLOTS` nets are open. O(states · degree), times
+    a logarithm for sorting.
     """
     free = Kind(kind.devices, np.zeros_like(kind.time), np.zeros_like(kind.send), np.zeros_like(kind.recv))
     member = np.ones(bundles.classes, np.bool_)
@@ -86,17 +89,24 @@ def states_of(bundles: Bundles, kind: Kind, order: IntArray, limit: float, most:
 
 
 def split_states(
-    bundles: Bundles, order: IntArray, member: BoolArray, kinds: tuple[Kind, Kind], limits: tuple[float, float], most: int
+    bundles: Bundles,
+    order: IntArray,
+    member: BoolArray,
+    kinds: tuple[Kind, Kind],
+    limits: tuple[float, float],
+    most: int,
 ) -> States | None:
-    """The states of dividing the ``member`` classes between two devices of these kinds, within these loads."""
+    """The states of dividing the ``member`` classes between two devices of these kinds, within these
+    loads."""
     first, second = kinds
     costly = (first.send > 0) | (first.recv > 0) | (second.send > 0) | (second.recv > 0)
+    expand: Any = _expand  # mypy counts the arguments of a compiled function wrongly behind a star
     fits, chosen, *steps = _steps(
         order, member, bundles.net_ptr, bundles.net, bundles.pin_ptr, bundles.pin, bundles.producer, costly
     )
     if not fits:
         return None
-    found = _expand(
+    found = expand(
         chosen, *steps, first.time, second.time, first.send, first.recv, second.send, second.recv,
         limits[0] * (1.0 + 1e-9), limits[1] * (1.0 + 1e-9), most,
     )  # fmt: skip
@@ -175,7 +185,8 @@ def _amount(flag, known, home, side, send, recv):  # type: ignore[no-untyped-def
 
 @njit(cache=True, nogil=True)
 def _decide(code, x, begin, end, net, slot, flags, send, recv, send2, recv2):  # type: ignore[no-untyped-def]
-    """The state after a class with the nets begin … end - 1 goes in (x = 1) or out, and what the two devices pay for it."""
+    """The state after a class with the nets begin … end - 1 goes in (x = 1) or out, and what the two
+    devices pay for it."""
     pays = pays2 = 0.0
     three = np.uint64(3)
     for j in range(begin, end):
@@ -192,7 +203,7 @@ def _decide(code, x, begin, end, net, slot, flags, send, recv, send2, recv2):  #
                     pays += _amount(flag, known, home, ALL_IN, send[e], recv[e])
                 else:
                     pays2 += _amount(flag, known, home, ALL_OUT, send2[e], recv2[e])
-            had, had2 = before == ALL_IN or before == MIXED, before == ALL_OUT or before == MIXED
+            had, had2 = before in (ALL_IN, MIXED), before in (ALL_OUT, MIXED)
         else:
             # Cut for both devices as soon as it is mixed.
             if after == MIXED and before != MIXED:
@@ -271,7 +282,16 @@ def _expand(  # type: ignore[no-untyped-def]
         reach2[layer[i + 1] : layer[i + 2]] = after2[:states]
         code, so_far, so_far2 = after_code[:states], after[:states], after2[:states]
     return _trimmed(
-        layer, reach, reach2, source[:arcs], target[:arcs], taken[:arcs], load[:arcs], other[:arcs], limit, limit2
+        layer,
+        reach,
+        reach2,
+        source[:arcs],
+        target[:arcs],
+        taken[:arcs],
+        load[:arcs],
+        other[:arcs],
+        limit,
+        limit2,
     )
 
 
@@ -315,7 +335,14 @@ def _trimmed(layer, reach, reach2, source, target, taken, load, other, limit, li
             arcs += 1
     for s in range(kept):
         arc_ptr[s + 1] += arc_ptr[s]
-    return shorter, arc_ptr, source[:arcs].copy(), taken[:arcs].copy(), load[:arcs].copy(), other[:arcs].copy()
+    return (
+        shorter,
+        arc_ptr,
+        source[:arcs].copy(),
+        taken[:arcs].copy(),
+        load[:arcs].copy(),
+        other[:arcs].copy(),
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -330,7 +357,8 @@ def _least_loads(arc_ptr, source, load):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _follow(layer, arc_ptr, source, taken, inside):  # type: ignore[no-untyped-def]
-    """The arcs from the first to the last state with these decisions; -1 in the last entry if there are none."""
+    """The arcs from the first to the last state with these decisions; -1 in the last entry if there are
+    none."""
     path = np.full(len(inside), -1, np.int32)
     at = 0
     for i in range(len(inside)):

@@ -15,7 +15,8 @@ from loadmaster.problem import Pipeline, Placement
 __all__ = ["SOLVE_FROM", "borrow", "construct", "has_room_to_solve", "quick_answers"]
 
 SOLVE_FROM = 10_000
-"""Under a budget of fewer evaluations than this no solver is called: the answer is what local search finds."""
+"""Under a budget of fewer evaluations than this no solver is called: the answer is what local search
+finds."""
 
 
 def has_room_to_solve(budget: Budget) -> bool:
@@ -33,9 +34,14 @@ def construct(search: Search, start: Placement | None, seed: int) -> None:
 
 
 def quick_answers(search: Search, budget: Budget, seed: int) -> None:
-    """Where stages must be contiguous, cut topological orders; then local search from the best placement so far."""
+    """Where stages must be contiguous, cut topological orders; then local search from the best placement
+    so far."""
     model = search.problem.model
-    if isinstance(model, Pipeline) and model.contiguity != "none" and LinearDp().supports(search.problem) is None:
+    if (
+        isinstance(model, Pipeline)
+        and model.contiguity != "none"
+        and LinearDp().supports(search.problem) is None
+    ):
         part = None if budget.evaluations is None else max(budget.evaluations // 2, 1)
         borrow(search, LinearDp(), Budget(None if budget.seconds is None else budget.seconds / 2, part), seed)
     borrow(search, LocalSearch(), budget, seed)
@@ -55,7 +61,12 @@ def borrow(search: Search, placer: Placer, budget: Budget, seed: int) -> None:
     limits = Budget(None if math.isinf(seconds) else seconds, None if evaluations == 2**62 else evaluations)
     asked = search.evaluator.evaluations
     found = placer.place(
-        search.problem, budget=limits, seed=seed, start=search.best, evaluator=search.evaluator, on_progress=pass_on
+        search.problem,
+        budget=limits,
+        seed=seed,
+        start=search.best,
+        evaluator=search.evaluator,
+        on_progress=pass_on,
     )
     search.count(found.evaluations - (search.evaluator.evaluations - asked))
     search.offer(found.placement, found.cost)

@@ -5,6 +5,7 @@ chains.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from loadmaster.placers._stage_moves import improve_stages
 from loadmaster.placers._windows import windows_of
 from loadmaster.problem import Placement
 
-__all__ = ["LinearSearch"]
+__all__ = ["FINE", "LinearSearch"]
 
 IntArray = npt.NDArray[np.int32]
 LongArray = npt.NDArray[np.int64]
@@ -48,14 +49,23 @@ class _Chain:
 
 
 class LinearSearch:
-    """One search; what it finds is offered to ``search``. ``cost`` is that of the best chain, by the
-    execution model.
+    """One search; what it finds is offered to ``search``.
+
+    ``contracted`` may belong to a coarser problem: ``expand`` then makes devices of its groups devices of the
+    ops.
     """
 
-    def __init__(self, search: Search, contracted: Contracted, seed: int) -> None:
+    def __init__(
+        self,
+        search: Search,
+        contracted: Contracted,
+        seed: int,
+        expand: Callable[[IntArray], IntArray] = lambda device: device,
+    ) -> None:
         self._search = search
         self._contracted = contracted
         self._seed = seed
+        self._expand = expand
         self._windows = windows_of(contracted)
         floors = self._windows.floors(contracted.tables.loads)
         self.floors = (max(floors[0], search.bound.value),) if len(floors) == 1 else floors
@@ -66,8 +76,18 @@ class LinearSearch:
 
     @property
     def cost(self) -> float:
-        """Cost of the best chain found, infinite if there is none."""
+        """Cost of the best chain found, by the execution model; infinite if there is none."""
         return self._kept[0].cost if self._kept else math.inf
+
+    @property
+    def placements(self) -> list[IntArray]:
+        """(n,) devices of the best chains, the best first."""
+        return [self._expand(self._contracted.devices_of(chain.stages)) for chain in self._kept]
+
+    def adopt(self, device: IntArray) -> None:
+        """Go on from a placement that is a chain."""
+        stages = self._contracted.stages_of(device)
+        self._learnt(_Chain(float(chain_loads(self._contracted, stages).max(axis=0).sum()), stages), 1)
 
     def cut_orders(self, orders: int) -> None:
         """Cut so many topological orders, each as well as possible."""
@@ -197,7 +217,7 @@ class LinearSearch:
         if all(abs(chain.cost - kept.cost) > 1e-9 * chain.cost for kept in self._kept):
             self._kept = sorted([*self._kept, chain], key=lambda kept: kept.cost)[:KEPT]
         if better:
-            placement = Placement(self._contracted.devices_of(chain.stages))
+            placement = Placement(self._expand(self._contracted.devices_of(chain.stages)))
             if self._search.simulated:
                 self._search.confirm(placement, chain.cost)
             elif self._left() > 0:

@@ -1,7 +1,9 @@
-"""Pipelined throughput without contiguity: a proven bound by column generation over bundles, and what it takes to meet it."""
+"""Pipelined throughput without contiguity: a proven bound by column generation over bundles, and what it
+takes to meet it."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,7 +20,6 @@ from loadmaster.placers._frontier_order import costly_nets, narrow_order
 from loadmaster.placers._frontier_states import States, states_of
 from loadmaster.placers._incumbents import construct, has_room_to_solve, quick_answers
 from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.placers._side_by_side import solve_side_by_side
 from loadmaster.problem import Pipeline, Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
 from loadmaster.problem._placement import relative_gap
@@ -34,23 +35,25 @@ CLOSED = 1e-7
 
 @dataclass(frozen=True)
 class Frontier:
-    """Bounds the largest load by pricing whole bundles exactly, and improves placements by dividing pairs of devices exactly.
+    """Bounds the largest load by pricing whole bundles exactly, and improves placements by dividing pairs of
+    devices exactly.
 
-    The classes are put into an order in which few tensors are open at a time (a path decomposition). Along such an order the best bundle
-    for one device under any prices is found by dynamic programming, although the load of a bundle includes the transfers
-    that it causes; prices from a master program then prove that no placement has a smaller largest load (``_frontier_columns.py``).
-    Placements come from local search, improved by dividing what two devices hold anew (``_frontier_exchange.py``).
+    The classes are put into an order in which few tensors are open at a time (a path decomposition). Along
+    such an order the best bundle for one device under any prices is found by dynamic programming, although
+    the load of a bundle includes the transfers that it causes; prices from a master program then prove that
+    no placement has a smaller largest load (``_frontier_columns.py``). Placements come from local search,
+    improved by dividing what two devices hold anew (``_frontier_exchange.py``).
 
-    If the order is too wide for that, the bound is left to the general solvers. Contiguity and memory are not part
-    of the bound (they can only raise the optimum); placements respect them.
+    If the order is too wide for that, the general bound stands and local search goes on. Contiguity and
+    memory are not part of the bound (they can only raise the optimum); placements respect them.
 
     Complexity: O(states · steps of the grid) per pricing, with at most 3^width states per class.
 
     References
     ----------
-    J. Tarnawski, A. Phanishayee, N. Devanur, D. Mahajan, F. Nina Paravecino, "Efficient algorithms for device placement of DNN graph
-    operators", NeurIPS 2020 (the problem). P. Gilmore, R. Gomory, "A linear programming approach to the cutting-stock problem", Operations
-    Research 1961 (bundles as columns).
+    J. Tarnawski, A. Phanishayee, N. Devanur, D. Mahajan, F. Nina Paravecino, "Efficient algorithms for device
+    placement of DNN graph operators", NeurIPS 2020 (the problem). P. Gilmore, R. Gomory, "A linear
+    programming approach to the cutting-stock problem", Operations Research 1961 (bundles as columns).
     """
 
     max_states: int = 400_000
@@ -61,7 +64,9 @@ class Frontier:
     """The exchange ends after so many kicks in a row without improvement."""
 
     name: ClassVar[str] = "frontier"
-    summary: ClassVar[str] = "pipelined throughput with a tight bound, by column generation over a narrow frontier"
+    summary: ClassVar[str] = (
+        "pipelined throughput with a tight bound, by column generation over a narrow frontier"
+    )
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline`` with loads that add up."""
@@ -69,9 +74,9 @@ class Frontier:
         if not isinstance(model, Pipeline):
             return f"it bounds pipelined throughput, and the model is {model.name}: use --model pipeline"
         if model.comm != "sum":
-            return f"it needs loads that add up (comm sum), not {model.comm}: use exact, milp or cp-sat"
+            return f"it needs loads that add up (comm sum), not {model.comm}: use another method"
         if model.objective != "sum":
-            return f"it needs the objective sum, not {model.objective}: use exact, milp or cp-sat"
+            return f"it needs the objective sum, not {model.objective}: use another method"
         return None
 
     def place(
@@ -94,9 +99,7 @@ class Frontier:
                 quick_answers(search, budget, seed)
                 return search.solution(seed, parameters(self))
             quick_answers(search, _part(search, 0.1, 4.0), seed)
-            width = close_gap(search, self, seed)
-            if width is not None:
-                solve_side_by_side(search, seed, f"the frontier is {width} nets wide")
+            close_gap(search, self, seed)
         return search.solution(seed, parameters(self))
 
 
@@ -107,36 +110,46 @@ def _part(search: Search, share: float, most: float) -> Budget:
     return Budget(evaluations=max(search.evaluations_left // 2, 1))
 
 
-def close_gap(search: Search, settings: Frontier, seed: int) -> int | None:
+def close_gap(search: Search, settings: Frontier, seed: int) -> None:
     """Better placements and better bounds in turn, until they meet or nothing helps any more.
 
-    None, or the number of nets that are open at a time where that is too many for the bound.
+    Where too many nets are open at a time for the bound, local search has the rest of the budget.
     """
     problem, model = search.problem, search.problem.model
     assert isinstance(model, Pipeline)
     if not search.simulated or problem.n == 0:
-        return None
+        return
     bundles = bundles_of(problem)
     order = narrow_order(bundles, costly_nets(bundles), seed)
     states = _all_states(bundles, order.order, search.cost, settings.max_states)
     if states is None:
-        return int(order.width.max())
+        quick_answers(search, _part(search, 1.0, math.inf), seed)
+        return
     assert search.best is not None
-    exchange = Exchange(problem, bundles, order.order, search.best.device, seed) if model.contiguity == "none" else None
+    exchange = (
+        Exchange(problem, bundles, order.order, search.best.device, seed)
+        if model.contiguity == "none"
+        else None
+    )
     if exchange is not None:
         _exchange(search, exchange, settings.kicks // 5, _seconds(search, 0.15))
     while True:
         states = _all_states(bundles, order.order, search.cost, settings.max_states)
         if states is None:
-            return None
+            return
         proven_for = search.cost
-        _prove(search, Prover(bundles, states, search.cost, search.bound.value), settings.rounds, _seconds(search, 0.75))
+        _prove(
+            search,
+            Prover(bundles, states, search.cost, search.bound.value),
+            settings.rounds,
+            _seconds(search, 0.75),
+        )
         if exchange is None or relative_gap(search.cost, search.bound.value) <= CLOSED:
-            return None
+            return
         _exchange(search, exchange, settings.kicks, math.inf)
         # A proof for the old limit says nothing about what lies just below the new one.
         if search.cost >= proven_for * (1.0 - 1e-9):
-            return None
+            return
 
 
 def _all_states(bundles: Bundles, order: IntArray, limit: float, most: int) -> tuple[States, ...] | None:
@@ -191,7 +204,5 @@ def _prove(search: Search, prover: Prover, rounds: int, until: float) -> None:
         if search.seconds > until:
             raise _Enough
 
-    try:
+    with contextlib.suppress(_Enough):
         check(prover.run(check, rounds))
-    except _Enough:
-        pass

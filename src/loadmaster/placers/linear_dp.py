@@ -5,15 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from loadmaster.placers._base import parameters
 from loadmaster.placers._contraction import contract, too_many_states, without_weightless
 from loadmaster.placers._feasible import first_feasible, prove_infeasible
-from loadmaster.placers._linear_search import LinearSearch
+from loadmaster.placers._linear_search import FINE, LinearSearch
 from loadmaster.placers._search import Budget, ProgressCallback, Search
 from loadmaster.problem import Pipeline, Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem.coarsen import Coarsening, coarsen
 
 __all__ = ["LinearDp"]
+
+IntArray = npt.NDArray[np.int32]
+
+LARGE_ORDERS = 4
+"""Topological orders of a large graph itself to cut, beside those of its coarsenings."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +33,9 @@ class LinearDp:
     order. Then atoms move between the stages of the best chains, which is a new order, and that is cut again,
     until nothing gets better. Every answer is a chain, and so satisfies every setting of ``contiguity``.
 
-    Orders of more than 1,500 atoms are cut in two steps: first at 500 places, of each of 500 stretches of
-    equal work the one that the least communication crosses; then anywhere near the places chosen.
+    A graph of more than 1,500 atoms is searched coarsened first, and what is found there is then improved atom
+    by atom. Orders of more than 1,500 atoms are cut in two steps: first at 500 places, of each of 500 stretches
+    of equal work the one that the least communication crosses; then anywhere near the places chosen.
 
     Complexity: O(cuts * longest stage * (degree + states)) per order.
 
@@ -39,6 +49,8 @@ class LinearDp:
     """Topological orders to cut."""
     rounds: int = 12
     """Rounds of improvement in a row without success before it ends."""
+    coarsening: str = "scope:2 chain,matching:1000"
+    """Ways to coarsen a large graph, each as ``--coarsen`` takes it."""
 
     name: ClassVar[str] = "linear-dp"
     summary: ClassVar[str] = (
@@ -66,9 +78,24 @@ class LinearDp:
         with Search(problem, budget, self.name, evaluator, on_progress) as search:
             if start is not None:
                 search.try_placement(start)
-            linear = LinearSearch(search, without_weightless(contract(problem)), seed)
-            linear.cut_orders(self.orders)
+            contracted = without_weightless(contract(problem))
+            linear = LinearSearch(search, contracted, seed)
+            large = contracted.atoms > FINE
+            for spec in self.coarsening.split() if large else ():
+                for device in self._coarse(search, coarsen(problem, spec), seed):
+                    linear.adopt(device)
+            linear.cut_orders(LARGE_ORDERS if large else self.orders)
             if search.best is None:
                 search.try_device(first_feasible(problem, seed))
             linear.improve(self.rounds)
         return search.solution(seed, parameters(self))
+
+    def _coarse(self, search: Search, coarsening: Coarsening, seed: int) -> list[IntArray]:
+        """The best chains of groups, as devices of the ops; none if there are hardly fewer groups than ops."""
+        groups = without_weightless(contract(coarsening.coarse))
+        if groups.atoms > 0.5 * coarsening.fine.n:
+            return []
+        linear = LinearSearch(search, groups, seed, lambda device: device[coarsening.group_of])
+        linear.cut_orders(self.orders)
+        linear.improve(self.rounds)
+        return linear.placements
