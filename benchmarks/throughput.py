@@ -1,0 +1,87 @@
+"""Pipelined throughput on published workloads: the contiguous optimum, and bounds without contiguity.
+
+Run ``python -m benchmarks.throughput [--budget 60] [--chain] [--json]`` from the root of the repository; the
+workloads are read from ``LOADMASTER_WORKLOADS`` (see CONTRIBUTING). Times in milliseconds as in the files;
+CPU seconds of the process, kernels compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from loadmaster import api
+from loadmaster.placers.ideal_dp import count_ideals
+
+WORKLOADS = Path(os.environ.get("LOADMASTER_WORKLOADS", Path(__file__).parents[2] / "shared" / "workloads"))
+
+
+def chain(path: Path, published: dict[str, Any]) -> dict[str, Any]:
+    """The optimum of contiguity ``chain``, against the published code."""
+    problem = api.problem(path, contiguity="chain")
+    ideals = count_ideals(problem)
+    api.place(problem, "ideal-dp", budget=60.0)  # compiles, or loads from the cache
+    began = time.process_time()
+    solution = api.place(problem, "ideal-dp", budget=120.0)
+    seconds = time.process_time() - began
+    return {
+        "chain": 1e3 * solution.cost,
+        "error": abs(1e3 * solution.cost / published["contiguous_optimum"] - 1),
+        "proved": solution.optimal,
+        "ideals": ideals,
+        "ideals right": ideals == published["ideals"],
+        "CPU s": seconds,
+        "published CPU s": published["published_code_cpu_seconds"],
+    }
+
+
+def free(path: Path, published: dict[str, Any], budget: float) -> dict[str, Any]:
+    """Value and bound without contiguity, against the best known."""
+    solution = api.place(api.problem(path), "frontier", budget=budget)
+    known = published["non_contiguous"]
+    return {
+        "none": 1e3 * solution.cost,
+        "over best known": 1e3 * solution.cost / known["best_known"] - 1,
+        "bound": 1e3 * solution.bound,
+        "gap": solution.gap,
+        "s": solution.seconds,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--budget", type=float, default=60.0, help="seconds for each workload without contiguity"
+    )
+    parser.add_argument("--chain", action="store_true", help="only the contiguous optimum")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    reference = json.loads((WORKLOADS / "reference.json").read_text())["throughput"]
+    rows = []
+    for name, published in reference.items():
+        row: dict[str, Any] = {"workload": name.removeprefix("msr/throughput/").removesuffix(".json")}
+        row |= chain(WORKLOADS / name, published)
+        if not arguments.chain:
+            row |= free(WORKLOADS / name, published, arguments.budget)
+        rows.append(row)
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table()
+    for key in rows[0]:
+        table.add_column(key, justify="left" if key == "workload" else "right")
+    for row in rows:
+        table.add_row(*(f"{value:.6g}" if isinstance(value, float) else str(value) for value in row.values()))
+    Console(width=200).print(table)
+
+
+if __name__ == "__main__":
+    main()
