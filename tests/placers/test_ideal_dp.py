@@ -18,7 +18,8 @@ from loadmaster.errors import InfeasibleError, UnsupportedError
 from loadmaster.graph import GraphBuilder, layered
 from loadmaster.hardware import Cluster, Device, accelerators, roofline
 from loadmaster.placers import Budget, _ideals
-from loadmaster.placers._contraction import MOST_STATES, contract, without_weightless
+from loadmaster.placers._contraction import contract, without_weightless
+from loadmaster.placers._tables import MOST_STATES
 from loadmaster.placers.ideal_dp import IdealDp, count_ideals
 from loadmaster.problem import Pipeline, Problem, Solution, reference
 from loadmaster.problem._evaluator import SimulatedEvaluator

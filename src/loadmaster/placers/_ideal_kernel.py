@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from loadmaster.placers._ideal_front import build_front, extend, new_starts, no_starts, note, note_station
+from loadmaster.placers._ideal_front import extend
+from loadmaster.placers._ideal_starts import build_front, new_starts, no_starts, note, note_station
 
 __all__ = ["next_front", "solve_ideals", "solve_levels", "weights_left"]
 

@@ -24,8 +24,10 @@ IntArray = npt.NDArray[np.int32]
 THREADS = 2
 WIDE = 256
 """Where there are more ideals of one size, two threads share them."""
-BATCH = 1024
+BATCH = 128
 """Ideals that are solved in the first call of a kernel."""
+MOST_ENTRIES = 2_000_000
+"""Entries that room is made for before a call."""
 PAUSE = 0.1
 """Seconds that a call should take: between two, deadline, progress and Ctrl-C are looked after."""
 
@@ -77,7 +79,7 @@ def best_chain(
             entries = room_for(entries, int(level[last + 1] - level[size + 1]) * contracted.states)
             before = time.perf_counter()
             front, _ = solve_levels(tables, lattice, rules, entries, front, walks[0], size, last)
-            batch = _next_batch(batch, time.perf_counter() - before)
+            batch = _next_batch(batch, time.perf_counter() - before, contracted.states)
             size = last
     return _way_back(contracted, lattice, entries)
 
@@ -111,14 +113,15 @@ def _solve_size(
         ]
         for part in parts:
             part.result()
-        batch = _next_batch(batch, time.perf_counter() - before)
+        batch = _next_batch(batch, time.perf_counter() - before, contracted.states)
         begin = stop
     return entries
 
 
-def _next_batch(batch: int, seconds: float) -> int:
-    """How many ideals the next batch may have. What is found does not depend on it."""
-    return int(np.clip(batch * PAUSE / max(seconds, 1e-6), 16, 4 * batch))
+def _next_batch(batch: int, seconds: float, states: int) -> int:
+    """How many ideals the next call may solve. What is found does not depend on it."""
+    fit = max(2, MOST_ENTRIES // states)
+    return int(np.clip(batch * PAUSE / max(seconds, 1e-6), 2, min(4 * batch, fit)))
 
 
 def _way_back(contracted: Contracted, lattice: Lattice, entries: Entries) -> tuple[float, Stages] | None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from loadmaster.placers._contraction import Tables
+from loadmaster.placers._tables import Tables
 
 __all__ = ["Entries", "Rules", "Walk", "new_entries", "new_walk", "offer", "room_for"]
 

@@ -32,6 +32,10 @@ NARROW = 4
 """A size with so few ideals has *stations*, at which walks through the lattice end (``_ideal_front.py``)."""
 
 
+MOST_NOTES = 2_000_000
+"""Ideals times crossing nets above which stations would cost more than they save."""
+
+
 class Lattice(NamedTuple):
     """All ideals, by size and then as they were made; ideal 0 is empty, the last one holds all atoms.
 
@@ -110,7 +114,18 @@ def lattice_of(contracted: Contracted, limit: int) -> Lattice | None:
     words = int((np.diff(positions).max(initial=0) + 63) // 64)
     level, top_ptr, top, below = _lattice(*_graph(contracted), gate, max(words, 1))
     narrow = np.diff(level) <= NARROW
+    if (len(top_ptr) - 1) * _most_crossing(contracted) > MOST_NOTES:
+        narrow[:] = False
     return Lattice(level, narrow, _stations(level, narrow, top_ptr, below), top_ptr, top, below)
+
+
+def _most_crossing(contracted: Contracted) -> int:
+    """The largest number of nets that cross any prefix of the atoms."""
+    tables = contracted.tables
+    change = np.zeros(contracted.atoms + 1, np.int64)
+    np.add.at(change, tables.pin[tables.pin_ptr[:-1]] + 1, 1)
+    np.add.at(change, tables.pin[tables.pin_ptr[1:] - 1] + 1, -1)
+    return int(np.cumsum(change).max(initial=0))
 
 
 def _graph(contracted: Contracted) -> tuple[IntArray, IntArray, IntArray, IntArray]:

@@ -11,17 +11,36 @@ from loadmaster.placers.greedy import greedy_candidates
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
 from loadmaster.problem import Pipeline, Placement
+from loadmaster.problem.bounds import Bound
 
-__all__ = ["SOLVE_FROM", "borrow", "construct", "has_room_to_solve", "quick_answers"]
+__all__ = ["SOLVE_FROM", "borrow", "construct", "has_room_to_solve", "note_bound", "part_of", "quick_answers"]
 
 SOLVE_FROM = 10_000
 """Under a budget of fewer evaluations than this no solver is called: the answer is what local search
 finds."""
 
 
-def has_room_to_solve(budget: Budget) -> bool:
-    """Whether a budget asks for more than a quick answer."""
-    return budget.evaluations is None or budget.evaluations >= SOLVE_FROM
+def has_room_to_solve(search: Search) -> bool:
+    """Whether a solver should be called: the budget asks for more than a quick answer, and costs are simulated.
+
+    A solver knows the problem's model; what is measured may be anything.
+    """
+    limit = search.budget.evaluations
+    return search.simulated and search.problem.n > 0 and (limit is None or limit >= SOLVE_FROM)
+
+
+def part_of(search: Search, share: float, most: float) -> Budget:
+    """A share of the seconds that are left, at most ``most``; without a limit on them, half of the evaluations."""
+    if search.budget.seconds is not None:
+        return Budget(seconds=min(share * max(search.seconds_left, 0.0), most))
+    return Budget(evaluations=max(search.evaluations_left // 2, 1))
+
+
+def note_bound(search: Search, value: float, name: str) -> None:
+    """Keep a proven bound if it is better; sums in another order may differ in the last digits."""
+    value = min(value * (1.0 - 1e-12), search.cost)
+    if value > search.bound.value:
+        search.bound = Bound(value, name)
 
 
 def construct(search: Search, start: Placement | None, seed: int) -> None:

@@ -18,8 +18,8 @@ from loadmaster.placers._objective import cheapest
 from loadmaster.placers._orders import some_order
 from loadmaster.placers._search import Search
 from loadmaster.placers._stage_moves import improve_stages
-from loadmaster.placers._windows import windows_of
-from loadmaster.problem import Placement
+from loadmaster.placers._windows import chain_bound, windows_of
+from loadmaster.problem import Pipeline, Placement
 
 __all__ = ["FINE", "LinearSearch"]
 
@@ -83,6 +83,13 @@ class LinearSearch:
     def placements(self) -> list[IntArray]:
         """(n,) devices of the best chains, the best first."""
         return [self._expand(self._contracted.devices_of(chain.stages)) for chain in self._kept]
+
+    def bound_chains(self) -> None:
+        """Tell the search what no chain costs less than, if it is chains that are asked for."""
+        model = self._search.problem.model
+        if isinstance(model, Pipeline) and model.contiguity == "chain":
+            known, bound = self._search.bound, chain_bound(self._contracted)
+            self._search.bound = max(known, bound, key=lambda bound: bound.value)
 
     def adopt(self, device: IntArray) -> None:
         """Go on from a placement that is a chain."""

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.placers._contraction import Contracted
+from loadmaster.problem.bounds import Bound
 
-__all__ = ["Windows", "windows_of"]
+__all__ = ["Windows", "chain_bound", "windows_of"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -40,6 +41,8 @@ class Windows:
     """(J, states) room of the devices that are left, and of those in use."""
     load: IntArray
     """(J,) load whose limit scales the rooms, or -1."""
+    largest: FloatArray
+    """(L,) seconds of the atom that takes longest wherever it goes, by load."""
 
     def rooms(self, share: FloatArray, limits: tuple[float, ...]) -> FloatArray:
         """(J, states) room, given a limit for each load of a device."""
@@ -53,7 +56,10 @@ class Windows:
         total = self.weight.sum(axis=1)
         share = self.left[:, 0]
         tests = [(self.load == side) & (share > 0.0) for side in range(loads)]
-        return tuple(float((total[test] / share[test]).max(initial=0.0)) * (1 - SLACK) for test in tests)
+        return tuple(
+            float((total[test] / share[test]).max(initial=largest)) * (1 - SLACK)
+            for test, largest in zip(tests, self.largest, strict=True)
+        )
 
 
 def windows_of(contracted: Contracted) -> Windows:
@@ -96,7 +102,16 @@ def windows_of(contracted: Contracted) -> Windows:
         left=np.array(rooms[0]).reshape(len(load), contracted.states),
         used=np.array(rooms[1]).reshape(len(load), contracted.states),
         load=np.array(load, np.int32),
+        largest=tables.time.reshape(contracted.atoms, kinds, tables.loads)
+        .min(axis=1, initial=np.inf)
+        .max(axis=0, initial=0.0),
     )
+
+
+def chain_bound(contracted: Contracted) -> Bound:
+    """What no chain of stages costs less than: atoms, unlike colocation classes, cannot be split by any."""
+    floors = windows_of(contracted).floors(contracted.tables.loads)
+    return Bound(sum(floors) if np.isfinite(floors).all() else 0.0, "load of atoms")
 
 
 def _weights(time: FloatArray, count: IntArray, rounds: int = 40) -> FloatArray:

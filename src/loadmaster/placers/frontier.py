@@ -1,5 +1,4 @@
-"""Pipelined throughput without contiguity: a proven bound by column generation over bundles, and what it
-takes to meet it."""
+"""Pipelined throughput without contiguity: a bound by column generation over bundles, and placements to meet it."""
 
 from __future__ import annotations
 
@@ -13,19 +12,19 @@ import numpy.typing as npt
 
 from loadmaster.placers._base import parameters
 from loadmaster.placers._feasible import prove_infeasible
-from loadmaster.placers._frontier_columns import Certificate, Prover
+from loadmaster.placers._frontier_ascent import Ascent
 from loadmaster.placers._frontier_exchange import Exchange
 from loadmaster.placers._frontier_nets import Bundles, bundles_of
 from loadmaster.placers._frontier_order import costly_nets, narrow_order
+from loadmaster.placers._frontier_prover import Certificate, Pricer
 from loadmaster.placers._frontier_states import States, states_of
-from loadmaster.placers._incumbents import construct, has_room_to_solve, quick_answers
+from loadmaster.placers._incumbents import construct, has_room_to_solve, note_bound, part_of, quick_answers
 from loadmaster.placers._search import Budget, ProgressCallback, Search
 from loadmaster.problem import Pipeline, Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
 from loadmaster.problem._placement import relative_gap
-from loadmaster.problem.bounds import Bound
 
-__all__ = ["Frontier"]
+__all__ = ["Frontier", "close_gap"]
 
 IntArray = npt.NDArray[np.int32]
 
@@ -35,31 +34,30 @@ CLOSED = 1e-7
 
 @dataclass(frozen=True)
 class Frontier:
-    """Bounds the largest load by pricing whole bundles exactly, and improves placements by dividing pairs of
-    devices exactly.
+    """Bounds the largest load by pricing whole bundles, and improves placements by dividing pairs of devices.
 
-    The classes are put into an order in which few tensors are open at a time (a path decomposition). Along
-    such an order the best bundle for one device under any prices is found by dynamic programming, although
-    the load of a bundle includes the transfers that it causes; prices from a master program then prove that
-    no placement has a smaller largest load (``_frontier_columns.py``). Placements come from local search,
-    improved by dividing what two devices hold anew (``_frontier_exchange.py``).
+    The classes are put into an order in which few tensors are open at a time (a path decomposition). Along such
+    an order the best bundle for one device under given prices can be found by dynamic programming, although
+    its load includes the transfers that it causes. Prices from a master program over bundles then prove that no
+    placement has a smaller largest load (``_frontier_ascent.py``). Placements come from local search and are
+    improved by dividing what two devices hold anew, optimally (``_frontier_exchange.py``).
 
-    If the order is too wide for that, the general bound stands and local search goes on. Contiguity and
-    memory are not part of the bound (they can only raise the optimum); placements respect them.
+    If the order is too wide for that, placements and bound are left to the general solvers, and the bound says
+    so. Contiguity and memory are not part of the bound (they can only raise the optimum); placements respect them.
 
     Complexity: O(states · steps of the grid) per pricing, with at most 3^width states per class.
 
     References
     ----------
     J. Tarnawski, A. Phanishayee, N. Devanur, D. Mahajan, F. Nina Paravecino, "Efficient algorithms for device
-    placement of DNN graph operators", NeurIPS 2020 (the problem). P. Gilmore, R. Gomory, "A linear
-    programming approach to the cutting-stock problem", Operations Research 1961 (bundles as columns).
+    placement of DNN graph operators", NeurIPS 2020 (the problem). P. Gilmore, R. Gomory, "A linear programming
+    approach to the cutting-stock problem", Operations Research 1961 (bundles as columns).
     """
 
     max_states: int = 400_000
-    """Give up on the bound if a kind of device has more states."""
+    """Leave the bound to the general solvers if a kind of device has more states."""
     rounds: int = 400
-    """Most rounds of column generation."""
+    """Most rounds of column generation in a row."""
     kicks: int = 300
     """The exchange ends after so many kicks in a row without improvement."""
 
@@ -74,9 +72,9 @@ class Frontier:
         if not isinstance(model, Pipeline):
             return f"it bounds pipelined throughput, and the model is {model.name}: use --model pipeline"
         if model.comm != "sum":
-            return f"it needs loads that add up (comm sum), not {model.comm}: use another method"
+            return f"it needs loads that add up (comm sum), not {model.comm}: use exact, milp or cp-sat"
         if model.objective != "sum":
-            return f"it needs the objective sum, not {model.objective}: use another method"
+            return f"it needs the objective sum, not {model.objective}: use exact, milp or cp-sat"
         return None
 
     def place(
@@ -95,65 +93,50 @@ class Frontier:
             budget = Budget(seconds=60.0)
         with Search(problem, budget, self.name, evaluator, on_progress) as search:
             construct(search, start, seed)
-            if not has_room_to_solve(budget):
+            if has_room_to_solve(search):
+                quick_answers(search, part_of(search, 0.1, 4.0), seed)
+                width = close_gap(search, self, seed)
+                if width is not None:
+                    quick_answers(search, part_of(search, 1.0, math.inf), seed)
+            else:
                 quick_answers(search, budget, seed)
-                return search.solution(seed, parameters(self))
-            quick_answers(search, _part(search, 0.1, 4.0), seed)
-            close_gap(search, self, seed)
         return search.solution(seed, parameters(self))
 
 
-def _part(search: Search, share: float, most: float) -> Budget:
-    """A share of what is left: of the seconds, at most ``most``, or of the evaluations."""
-    if search.budget.seconds is not None:
-        return Budget(seconds=min(share * max(search.seconds_left, 0.0), most))
-    return Budget(evaluations=max(search.evaluations_left // 2, 1))
-
-
-def close_gap(search: Search, settings: Frontier, seed: int) -> None:
+def close_gap(search: Search, settings: Frontier, seed: int) -> int | None:
     """Better placements and better bounds in turn, until they meet or nothing helps any more.
 
-    Where too many nets are open at a time for the bound, local search has the rest of the budget.
+    None, or the number of nets that are open at a time where that is too many.
     """
     problem, model = search.problem, search.problem.model
     assert isinstance(model, Pipeline)
-    if not search.simulated or problem.n == 0:
-        return
+    assert search.best is not None
     bundles = bundles_of(problem)
     order = narrow_order(bundles, costly_nets(bundles), seed)
-    states = _all_states(bundles, order.order, search.cost, settings.max_states)
+    states = all_states(bundles, order.order, search.cost, settings.max_states)
     if states is None:
-        quick_answers(search, _part(search, 1.0, math.inf), seed)
-        return
-    assert search.best is not None
-    exchange = (
-        Exchange(problem, bundles, order.order, search.best.device, seed)
-        if model.contiguity == "none"
-        else None
-    )
-    if exchange is not None:
-        _exchange(search, exchange, settings.kicks // 5, _seconds(search, 0.15))
+        return int(order.width.max())
+    exchange = None
+    if model.contiguity == "none":
+        exchange = Exchange(problem, bundles, order.order, search.best.device, seed)
+        _exchange(search, exchange, settings.kicks // 5, _moment(search, 0.15))
+    certificate = Certificate(0.0, np.zeros(problem.classes), np.zeros(len(bundles.kinds)))
     while True:
-        states = _all_states(bundles, order.order, search.cost, settings.max_states)
+        limit = search.cost
+        states = all_states(bundles, order.order, limit, settings.max_states)
         if states is None:
-            return
-        proven_for = search.cost
-        _prove(
-            search,
-            Prover(bundles, states, search.cost, search.bound.value),
-            settings.rounds,
-            _seconds(search, 0.75),
-        )
+            return None
+        certificate = _prove(search, Pricer(bundles, states, limit), certificate, settings.rounds)
         if exchange is None or relative_gap(search.cost, search.bound.value) <= CLOSED:
-            return
+            return None
         _exchange(search, exchange, settings.kicks, math.inf)
-        # A proof for the old limit says nothing about what lies just below the new one.
-        if search.cost >= proven_for * (1.0 - 1e-9):
-            return
+        # A proof for the old limit ends just below it, which is above the new one's cost.
+        if search.cost >= limit * (1.0 - 1e-9):
+            return None
 
 
-def _all_states(bundles: Bundles, order: IntArray, limit: float, most: int) -> tuple[States, ...] | None:
-    """The states of every kind; None if one has too many."""
+def all_states(bundles: Bundles, order: IntArray, limit: float, most: int) -> tuple[States, ...] | None:
+    """The states of every kind within a limit; None if one has too many."""
     found = []
     for kind in bundles.kinds:
         states = states_of(bundles, kind, order, limit, most)
@@ -163,8 +146,8 @@ def _all_states(bundles: Bundles, order: IntArray, limit: float, most: int) -> t
     return tuple(found)
 
 
-def _seconds(search: Search, share: float) -> float:
-    """The moment (in the search's seconds) at which a share of what is left will be used up."""
+def _moment(search: Search, share: float) -> float:
+    """When (in the search's seconds) a share of what is left will be used up."""
     return search.seconds + share * search.seconds_left
 
 
@@ -188,21 +171,23 @@ def _exchange(search: Search, exchange: Exchange, kicks: int, until: float) -> N
 
 
 class _Enough(Exception):  # noqa: N818 - it is no error
-    """The prover's time is over."""
+    """The time for proving is over."""
 
 
-def _prove(search: Search, prover: Prover, rounds: int, until: float) -> None:
-    """Look for prices that prove a better bound."""
+def _prove(search: Search, pricer: Pricer, start: Certificate, rounds: int) -> Certificate:
+    """Look for prices that prove a better bound, in at most three quarters of the time that is left."""
     assert search.best is not None
-    prover.suggest(search.best.device, search.problem.class_of)
+    until = _moment(search, 0.75)
 
     def check(certificate: Certificate) -> None:
-        if certificate.value > search.bound.value:
-            # The loads are sums of up to as many numbers as there are ops and edges, in another order.
-            search.bound = Bound(min(certificate.value * (1.0 - 1e-12), search.cost), "frontier")
+        note_bound(search, certificate.value, "frontier")
         search.check()
         if search.seconds > until:
             raise _Enough
 
+    proven = Certificate(max(search.bound.value, start.value), start.prices, start.load_prices)
+    ascent = Ascent(pricer, proven, check)
+    ascent.suggest(search.best.device, search.problem.class_of)
     with contextlib.suppress(_Enough):
-        check(prover.run(check, rounds))
+        ascent.run(rounds)
+    return ascent.best

@@ -94,6 +94,7 @@ class IdealDp:
                 search.try_placement(start)
             contracted = without_weightless(contract(problem))
             linear = LinearSearch(search, contracted, seed)
+            linear.bound_chains()
             linear.cut_orders(self.orders)
             lattice = lattice_of(contracted, self.max_ideals)
             if lattice is not None:

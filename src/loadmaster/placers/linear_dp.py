@@ -80,6 +80,7 @@ class LinearDp:
                 search.try_placement(start)
             contracted = without_weightless(contract(problem))
             linear = LinearSearch(search, contracted, seed)
+            linear.bound_chains()
             large = contracted.atoms > FINE
             for spec in self.coarsening.split() if large else ():
                 for device in self._coarse(search, coarsen(problem, spec), seed):
