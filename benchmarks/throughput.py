@@ -1,6 +1,6 @@
 """Pipelined throughput on published workloads: the contiguous optimum, and bounds without contiguity.
 
-Run ``python -m benchmarks.throughput [--budget 60] [--chain | --baselines] [--json]`` from the root of the
+Run ``python -m benchmarks.throughput [--budget 60] [--method frontier] [--chain | --baselines | --free] [--json]`` from the root of the
 repository; the workloads are read from ``LOADMASTER_WORKLOADS`` (see CONTRIBUTING). Times in milliseconds as
 in the files; CPU seconds of the process, kernels compiled. Each optimum is computed in a process of its own,
 whose largest resident memory is given (Python, numpy and numba included).
@@ -72,9 +72,9 @@ def baselines(path: Path) -> dict[str, Any]:
     return row
 
 
-def free(path: Path, published: dict[str, Any], budget: float) -> dict[str, Any]:
+def free(path: Path, published: dict[str, Any], budget: float, method: str) -> dict[str, Any]:
     """Value and bound without contiguity, against the best known."""
-    solution = api.place(api.problem(path), "frontier", budget=budget)
+    solution = api.place(api.problem(path), method, budget=budget)
     known = published["non_contiguous"]
     return {
         "none": 1e3 * solution.cost,
@@ -91,6 +91,8 @@ def main() -> None:
     parser.add_argument(
         "--budget", type=float, default=60.0, help="seconds for each workload without contiguity"
     )
+    parser.add_argument("--method", default="frontier", help="the placer without contiguity")
+    parser.add_argument("--free", action="store_true", help="only without contiguity")
     parser.add_argument("--chain", action="store_true", help="only the contiguous optimum")
     parser.add_argument(
         "--baselines", action="store_true", help="other methods against the contiguous optimum"
@@ -105,9 +107,10 @@ def main() -> None:
             row |= baselines(WORKLOADS / name)
             rows.append(row)
             continue
-        row |= apart(WORKLOADS / name, published)
+        if not arguments.free:
+            row |= apart(WORKLOADS / name, published)
         if not arguments.chain:
-            row |= free(WORKLOADS / name, published, arguments.budget)
+            row |= free(WORKLOADS / name, published, arguments.budget, arguments.method)
         rows.append(row)
     if arguments.json:
         print(json.dumps(rows, indent=2))

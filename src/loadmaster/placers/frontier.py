@@ -19,6 +19,7 @@ from loadmaster.placers._frontier_order import costly_nets, narrow_order
 from loadmaster.placers._frontier_prover import Certificate, Pricer
 from loadmaster.placers._frontier_states import States, states_of
 from loadmaster.placers._incumbents import construct, has_room_to_solve, note_bound, part_of, quick_answers
+from loadmaster.placers._pipeline_solvers import seconds_or, solve_with
 from loadmaster.placers._search import Budget, ProgressCallback, Search
 from loadmaster.problem import Pipeline, Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
@@ -42,8 +43,9 @@ class Frontier:
     placement has a smaller largest load (``_frontier_ascent.py``). Placements come from local search and are
     improved by dividing what two devices hold anew, optimally (``_frontier_exchange.py``).
 
-    If the order is too wide for that, placements and bound are left to the general solvers, and the bound says
-    so. Contiguity and memory are not part of the bound (they can only raise the optimum); placements respect them.
+    If the order is too wide for that, CP-SAT and HiGHS have the rest of the budget (local search has it where
+    they cannot help: chains, very large graphs), and the bound says so. Contiguity and memory are not part of
+    the bound by bundles (they can only raise the optimum); placements respect them.
 
     Complexity: O(states · steps of the grid) per pricing, with at most 3^width states per class.
 
@@ -55,7 +57,7 @@ class Frontier:
     """
 
     max_states: int = 400_000
-    """Leave the bound to the general solvers if a kind of device has more states."""
+    """Leave the rest to CP-SAT and HiGHS if a kind of device has more states."""
     rounds: int = 400
     """Most rounds of column generation in a row."""
     kicks: int = 300
@@ -89,15 +91,16 @@ class Frontier:
     ) -> Solution:
         """Search until the gap is closed or the budget is used up (60 seconds if it sets no limit)."""
         prove_infeasible(problem)
-        if budget == Budget():
-            budget = Budget(seconds=60.0)
+        budget = seconds_or(budget, 60.0)
         with Search(problem, budget, self.name, evaluator, on_progress) as search:
             construct(search, start, seed)
             if has_room_to_solve(search):
                 quick_answers(search, part_of(search, 0.1, 4.0), seed)
                 width = close_gap(search, self, seed)
                 if width is not None:
-                    quick_answers(search, part_of(search, 1.0, math.inf), seed)
+                    note = f" (a frontier of {width} tensors is too wide)"
+                    if not solve_with(search, ("milp", "cp-sat"), workers=4, seed=seed, note=note):
+                        quick_answers(search, part_of(search, 1.0, math.inf), seed)
             else:
                 quick_answers(search, budget, seed)
         return search.solution(seed, parameters(self))
