@@ -1,6 +1,7 @@
 """Pipelined throughput on published workloads: the contiguous optimum, and bounds without contiguity.
 
-Run ``python -m benchmarks.throughput [--budget 60] [--method frontier] [--chain | --baselines | --free] [--json]`` from the root of the
+Run ``python -m benchmarks.throughput [--budget 60] [--method frontier] [--chain | --baselines | --free] [--json]``
+from the root of the
 repository; the workloads are read from ``LOADMASTER_WORKLOADS`` (see CONTRIBUTING). Times in milliseconds as
 in the files; CPU seconds of the process, kernels compiled. Each optimum is computed in a process of its own,
 whose largest resident memory is given (Python, numpy and numba included).
