@@ -4,6 +4,7 @@ from loadmaster.errors import InputError
 from loadmaster.placers._base import Placer, parameters
 from loadmaster.placers._search import Budget, Progress, ProgressCallback
 from loadmaster.placers.annealing import Annealing
+from loadmaster.placers.auto import Auto
 from loadmaster.placers.balanced import Balanced
 from loadmaster.placers.exact import CpSat, Exact, Milp
 from loadmaster.placers.expert import Expert
@@ -24,6 +25,7 @@ __all__ = ["PLACERS", "Budget", "Placer", "Progress", "ProgressCallback", "get_p
 PLACERS: dict[str, Placer] = {
     placer.name: placer
     for placer in (
+        Auto(),
         Single(),
         Random(),
         Greedy(),

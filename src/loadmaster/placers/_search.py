@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import InputError
+from loadmaster.placers._board import board_of
 from loadmaster.problem import Placement, Point, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
 from loadmaster.problem.bounds import Bound, lower_bound
@@ -77,7 +78,9 @@ class Search:
         self.budget = budget
         self.method = method
         self.evaluator: Evaluator = evaluator if evaluator is not None else SimulatedEvaluator(problem)
-        self.bound = lower_bound(problem)
+        self.simulated = isinstance(self.evaluator, SimulatedEvaluator)
+        self._board = board_of(problem) if self.simulated else None
+        self._bound = lower_bound(problem)
         self.best: Placement | None = None
         self.cost = math.inf
         self.stopped = "finished"
@@ -87,7 +90,6 @@ class Search:
         self._counted = 0
         self._first = self.evaluator.evaluations
         self._told = -math.inf
-        self.simulated = isinstance(self.evaluator, SimulatedEvaluator)
         self._confirmer = SimulatedEvaluator(problem)
 
     # -- budget ----------------------------------------------------------------------------------------------
@@ -118,6 +120,17 @@ class Search:
         """The best placement meets the lower bound: there is nothing left to find."""
         return self.simulated and self.cost <= self.bound.value * (1 + 1e-9)
 
+    @property
+    def bound(self) -> Bound:
+        """The best lower bound so far."""
+        return self._bound
+
+    @bound.setter
+    def bound(self, bound: Bound) -> None:
+        self._bound = bound
+        if self._board is not None:
+            self._board.prove(bound, self.method)
+
     def count(self, evaluations: int) -> None:
         """Book evaluations that a kernel made by deltas."""
         self._counted += evaluations
@@ -126,10 +139,24 @@ class Search:
         """Report progress; raise :class:`OutOfBudget` if time or evaluations are used up, or nothing is
         left to find."""
         self.tell()
+        if self._board is not None:
+            self._look_at_board()
         if self.best is not None and (self.evaluations_left <= 0 or self.seconds_left <= 0):
             self.stopped = "budget"
             raise OutOfBudget
         if self.optimal:
+            raise OutOfBudget
+
+    def _look_at_board(self) -> None:
+        """Take over what other members of a portfolio found and proved; end if they are all to end."""
+        board = self._board
+        assert board is not None
+        if board.best is not None and board.cost < self.cost:
+            self.best, self.cost = board.best, board.cost
+        if board.bound.value > self._bound.value:
+            self._bound = board.bound
+        if board.closed and self.best is not None:
+            self.stopped = "budget"
             raise OutOfBudget
 
     def tell(self, *, always: bool = False) -> None:
@@ -168,6 +195,8 @@ class Search:
         if cost < self.cost:
             self.best, self.cost = placement, cost
             self.history.append(Point(self.seconds, self.evaluations, cost))
+            if self._board is not None:
+                self._board.offer(placement, cost, self.method)
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,301 @@
+"""A portfolio with a deadline: plain rules first, then proofs and search side by side."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from loadmaster.errors import InfeasibleError
+from loadmaster.placers._base import Placer, parameters
+from loadmaster.placers._board import Board, using
+from loadmaster.placers._feasible import prove_infeasible
+from loadmaster.placers._search import Budget, Progress, ProgressCallback, Search
+from loadmaster.placers.annealing import Annealing
+from loadmaster.placers.exact import Exact
+from loadmaster.placers.expert import Expert
+from loadmaster.placers.frontier import Frontier
+from loadmaster.placers.greedy import Greedy
+from loadmaster.placers.heft import Heft
+from loadmaster.placers.ideal_dp import IdealDp
+from loadmaster.placers.linear_dp import LinearDp
+from loadmaster.placers.local_search import LocalSearch
+from loadmaster.placers.min_cut import MinCut
+from loadmaster.placers.single import Single
+from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial, Solution
+from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
+from loadmaster.problem._placement import OPTIMAL_GAP
+from loadmaster.problem.bounds import lower_bound
+
+__all__ = ["Auto", "Lineup", "lineup_of"]
+
+SECONDS = 30.0
+"""The deadline where none is given."""
+SLICE = 2.0
+"""Seconds of the first turn of a search; each turn is half as long again as the one before."""
+
+
+class Lineup(NamedTuple):
+    """Who takes part, in what order.
+
+    rules : constructions of milliseconds, one after another.
+    provers : members that prove a bound, one after another, each for as long as it wants.
+    searchers : members that only search, in turns, beside the provers.
+    """
+
+    rules: tuple[Placer, ...]
+    provers: tuple[Placer, ...]
+    searchers: tuple[Placer, ...]
+
+
+def lineup_of(problem: Problem) -> Lineup:
+    """The members for a problem: those of its execution model that support its settings."""
+    rules: tuple[Placer, ...] = (Greedy(), Expert())
+    provers: tuple[Placer, ...] = ()
+    match problem.model:
+        case Serial():
+            provers = (MinCut(),)
+        case Concurrent():
+            rules = (Heft(), *rules)
+        case Pipeline(contiguity="chain"):
+            provers = (IdealDp(), LinearDp())
+        case Pipeline(contiguity=contiguity):
+            provers = (*((LinearDp(),) if contiguity == "device" else ()), Frontier(), Exact())
+        case Offload():
+            rules = (Heft(), *rules)
+    fits = [
+        tuple(member for member in part if member.supports(problem) is None)
+        for part in (rules, provers, (LocalSearch(), Annealing()))
+    ]
+    return Lineup(*fits)
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Runs what suits the problem, and returns the best placement with the best bound.
+
+    The best single device comes first, so that the answer is never worse. Plain rules follow, then the
+    methods that prove something and those that search, side by side: every member hears at once of better
+    placements and bounds (``_board.py``). It ends when the gap is closed or the deadline has come. The
+    solution names the member that found the placement and the proof behind the bound.
+
+    Under a budget of evaluations the members take turns in a fixed order with fixed shares, so that a run
+    repeats.
+
+    References
+    ----------
+    C. P. Gomes, B. Selman, "Algorithm portfolios", Artificial Intelligence 126, 2001.
+    """
+
+    gap: float = OPTIMAL_GAP
+    """Stop at this relative gap; by default at what counts as optimal."""
+
+    name: ClassVar[str] = "auto"
+    summary: ClassVar[str] = "a portfolio with a deadline: rules, proofs and search side by side"
+
+    def supports(self, problem: Problem) -> str | None:
+        """Everything."""
+        return None
+
+    def place(
+        self,
+        problem: Problem,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        start: Placement | None = None,
+        evaluator: Evaluator | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Solution:
+        """Run the portfolio until the gap is closed or the budget is used up (30 seconds if it sets no limit)."""
+        prove_infeasible(problem)
+        if budget == Budget():
+            budget = Budget(seconds=SECONDS)
+        run = _Run(self, problem, budget, seed, start, evaluator, on_progress)
+        lineup = lineup_of(problem)
+        try:
+            run.first()
+            if budget.evaluations is not None or evaluator is not None:
+                run.in_turn(lineup)
+            else:
+                run.side_by_side(lineup)
+        except KeyboardInterrupt:
+            if run.board.best is None:
+                raise
+            run.stopped = "interrupted"
+        return run.solution()
+
+
+class _Run:
+    """One run of the portfolio."""
+
+    def __init__(
+        self,
+        settings: Auto,
+        problem: Problem,
+        budget: Budget,
+        seed: int,
+        start: Placement | None,
+        evaluator: Evaluator | None,
+        on_progress: ProgressCallback | None,
+    ) -> None:
+        self.settings, self.problem, self.budget, self.seed = settings, problem, budget, seed
+        self.start, self.evaluator, self.on_progress = start, evaluator, on_progress
+        self.board = Board(problem, lower_bound(problem), max(settings.gap, 0.0))
+        self.began = time.perf_counter()
+        self.stopped = "finished"
+        self.failures: list[BaseException] = []
+        self.vain: InfeasibleError | None = None
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+    @property
+    def seconds_left(self) -> float:
+        return np.inf if self.budget.seconds is None else self.budget.seconds - self.seconds
+
+    # -- one member ------------------------------------------------------------------------------------------
+
+    def member(self, placer: Placer, budget: Budget, seed: int) -> None:
+        """Let a member work; what it finds goes to the board. Another may find something feasible where it does not."""
+        if self.board.closed:
+            return
+        try:
+            with using(self.board):
+                found = placer.place(
+                    self.problem,
+                    budget=budget,
+                    seed=seed,
+                    start=self.board.best,
+                    evaluator=self.evaluator,
+                    on_progress=self.tell,
+                )
+        except InfeasibleError as error:
+            self.vain = self.vain or error
+            return
+        self.board.count(found.evaluations)
+        # A measured evaluator does not use the board while it runs.
+        self.board.offer(found.placement, found.cost, found.found_by)
+        if found.stopped == "interrupted":
+            raise KeyboardInterrupt
+
+    def tell(self, progress: Progress) -> None:
+        """Pass a member's progress on, with what is known to all."""
+        board = self.board
+        if self.on_progress is not None and threading.current_thread() is threading.main_thread():
+            known = Progress(
+                f"auto: {progress.method}",
+                self.seconds,
+                board.evaluations + progress.evaluations,
+                min(board.cost, progress.cost),
+                max(board.bound.value, progress.bound),
+            )
+            self.on_progress(known)
+
+    # -- the parts of a run ----------------------------------------------------------------------------------
+
+    def first(self) -> None:
+        """The best single device, whatever the budget; then the given placement."""
+        share = None if self.budget.evaluations is None else max(self.budget.evaluations // 2, 1)
+        self.member(Single(), Budget(None, share), self.seed)
+        if self.start is not None and not self.board.closed and self.evaluations_left > 0:
+            with using(self.board), Search(self.problem, Budget(), "start", self.evaluator) as search:
+                search.try_placement(self.start)
+            self.board.count(search.evaluations)
+            self.board.offer(self.start, search.cost, "start")
+
+    @property
+    def evaluations_left(self) -> int:
+        limit = self.budget.evaluations
+        return 2**62 if limit is None else limit - self.board.evaluations
+
+    def in_turn(self, lineup: Lineup) -> None:
+        """A fixed sequence: rules, provers with a share each, then the searchers with what is left."""
+        members: list[tuple[Placer, float]] = [(rule, 0.1) for rule in lineup.rules]
+        members += [(prover, 0.4) for prover in lineup.provers]
+        members += [
+            (searcher, 1.0 / (len(lineup.searchers) - i)) for i, searcher in enumerate(lineup.searchers)
+        ]
+        for placer, share in members:
+            left, seconds = self.evaluations_left, self.seconds_left
+            if left <= 0 or seconds <= 0:
+                break
+            part = None if self.budget.evaluations is None else max(1, int(share * left))
+            limit = None if self.budget.seconds is None else share * seconds
+            self.member(placer, Budget(limit, part), self.seed)
+        if not self.board.closed:
+            self.stopped = "budget"
+
+    def side_by_side(self, lineup: Lineup) -> None:
+        """Two threads: one proves, one applies rules and then searches; both search when nothing is left to prove."""
+        lanes = [
+            threading.Thread(target=self._lane, args=(lineup, proving), name=f"auto-{proving}", daemon=True)
+            for proving in (True, False)
+        ]
+        try:
+            for lane in lanes:
+                lane.start()
+            while any(lane.is_alive() for lane in lanes):
+                for lane in lanes:
+                    lane.join(0.05)
+                if self.seconds_left <= 0:
+                    self.board.close()
+                    self.stopped = "budget"
+                self.tell(Progress(self.board.found_by, 0.0, 0, np.inf, 0.0))
+        finally:
+            self.board.close()
+            for lane in lanes:
+                lane.join()
+        if self.failures:
+            raise self.failures[0]
+
+    def _lane(self, lineup: Lineup, proving: bool) -> None:
+        try:
+            for placer in lineup.provers if proving else lineup.rules:
+                if self.seconds_left <= 0:
+                    return
+                self.member(placer, Budget(seconds=self.seconds_left), self.seed)
+            self._search(lineup.searchers, turn=0 if proving else 1)
+        except BaseException as error:  # carried to the caller's thread
+            self.failures.append(error)
+            self.board.close()
+
+    def _search(self, searchers: Sequence[Placer], turn: int) -> None:
+        """Searchers in turns of growing length, each from the best placement known to all."""
+        length = SLICE
+        while self.seconds_left > 0 and not self.board.closed:
+            placer = searchers[turn % len(searchers)]
+            self.member(placer, Budget(seconds=min(length, self.seconds_left)), self.seed + 1000 * turn)
+            turn, length = turn + 1, 1.5 * length
+
+    # -- the answer ------------------------------------------------------------------------------------------
+
+    def solution(self) -> Solution:
+        """The best placement, who found it, and whose bound it is."""
+        board = self.board
+        if board.best is None:
+            assert self.vain is not None
+            raise self.vain
+        simulated = self.evaluator is None or isinstance(self.evaluator, SimulatedEvaluator)
+        by = board.bound.name
+        if board.proved_by and board.proved_by not in by:
+            by = f"{by} ({board.proved_by})"
+        return Solution(
+            placement=board.best,
+            cost=board.cost,
+            bound=min(board.bound.value, board.cost) if simulated else 0.0,
+            bound_by=by if simulated else "none: the cost is measured",
+            method=self.settings.name,
+            evaluations=board.evaluations,
+            seconds=self.seconds,
+            seed=self.seed,
+            parameters=parameters(self.settings),
+            history=tuple(board.history),
+            found_by=board.found_by,
+            stopped=self.stopped,
+        )
