@@ -96,7 +96,7 @@ def test_place_prints_the_contract(model):
     assert found.keys() >= PLACE_KEYS
     assert found["model"] == model
     assert found["feasible"] is True
-    assert found["method"] == "local-search"
+    assert found["method"] == "auto"
     assert found["seed"] == 4
     assert 0 < found["bound"] <= found["cost"]
     assert found["gap"] == pytest.approx((found["cost"] - found["bound"]) / found["cost"])

@@ -46,8 +46,8 @@ from loadmaster.problem.coarsen import coarsen as make_groups
 __all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "read_placement"]
 
 DEFAULT_CLUSTER = "2acc+1cpu"
-DEFAULT_METHOD = "local-search"
-DEFAULT_SECONDS = 10.0
+DEFAULT_METHOD = "auto"
+DEFAULT_SECONDS = 30.0
 WARM_UP = 500
 """Evaluations on a tiny problem that make numba compile, or load from its cache, what a method needs."""
 
@@ -198,7 +198,7 @@ def place(
 
     Parameters
     ----------
-    budget : seconds; 10 if nothing is given, no limit if only ``evaluations`` is.
+    budget : seconds; 30 if nothing is given, no limit if only ``evaluations`` is.
     evaluations : how many placements may be costed; a run repeats exactly for a seed.
     start : a placement to begin with.
     parameters : hyper-parameters of the method, by name.

@@ -278,7 +278,7 @@ def place(
     forbid: Forbid = None,
     method: Annotated[
         str, typer.Option(metavar="NAME", help="How to search; see 'loadmaster methods'.")
-    ] = "local-search",
+    ] = "auto",
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method.")
     ] = None,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from loadmaster.placers._incumbents import note_bound
 from loadmaster.placers._search import Search
 from loadmaster.problem import Placement
+from loadmaster.problem._placement import OPTIMAL_GAP, relative_gap
 
 __all__ = ["Found", "Proved", "Solver", "drive"]
 
@@ -78,7 +79,7 @@ def drive(search: Search, solvers: Sequence[Solver], seconds: float, note: str =
             for solver in solvers:
                 _take(search, solver, note)
             search.check()
-            if not running:
+            if not running or relative_gap(search.cost, search.bound.value) <= OPTIMAL_GAP:
                 return
             if search.cost < told * (1.0 - BETTER):
                 told = search.cost

@@ -1,0 +1,113 @@
+"""``auto``: never worse than a single device, members that hear of each other, a deadline that holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from strategies import problems
+
+from loadmaster import api
+from loadmaster.errors import InfeasibleError
+from loadmaster.placers import PLACERS, Budget, Progress
+from loadmaster.placers._board import Board, using
+from loadmaster.placers._search import OutOfBudget, Search
+from loadmaster.placers.auto import Auto, lineup_of
+from loadmaster.problem import Placement, Problem
+from loadmaster.problem.bounds import Bound, lower_bound
+
+MODELS = ["serial", "concurrent", "pipeline", "offload"]
+
+
+@given(problems(max_ops=8))
+@settings(max_examples=40)
+def test_it_is_never_worse_than_the_best_single_device(problem: Problem) -> None:
+    try:
+        single = PLACERS["single"].place(problem, budget=Budget(evaluations=100))
+    except InfeasibleError:
+        return
+    solution = Auto().place(problem, budget=Budget(evaluations=60))
+    assert solution.cost <= single.cost
+    assert solution.bound <= solution.cost
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_side_by_side_it_is_never_worse_than_its_members(model: str) -> None:
+    problem = api.problem("zoo:layered-40?width=4", "2acc+1cpu", model=model)
+    members = lineup_of(problem)
+    solution = Auto().place(problem, budget=Budget(seconds=2.0))
+    for rule in (PLACERS["single"], *members.rules):
+        assert solution.cost <= rule.place(problem, budget=Budget(seconds=1.0)).cost
+    assert solution.method == "auto"
+    assert solution.found_by in PLACERS
+    assert api.evaluate(problem, solution.placement).cost == solution.cost
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_deadline_holds_and_nothing_is_left_running(model: str) -> None:
+    problem = api.problem("zoo:layered-300", "2acc+1cpu", model=model)
+    Auto().place(problem, budget=Budget(seconds=0.5))  # compiled
+    before, began = threading.active_count(), time.perf_counter()
+    Auto().place(problem, budget=Budget(seconds=1.0))
+    assert time.perf_counter() - began < 15.0  # far from the deadline only if a member ignores it
+    assert threading.active_count() == before
+
+
+def test_it_stops_at_the_gap_asked_for() -> None:
+    problem = api.problem("zoo:layered-40", "2acc+1cpu", model="pipeline")
+    solution = Auto(gap=0.5).place(problem, budget=Budget(seconds=60.0))
+    assert solution.gap <= 0.5
+    assert solution.stopped == "finished"
+    assert solution.seconds < 30.0
+
+
+def test_an_interrupt_keeps_the_best_so_far() -> None:
+    problem = api.problem("zoo:layered-300", "2acc+1cpu", model="concurrent")
+
+    def stop(progress: Progress) -> None:
+        if progress.seconds > 0.5:
+            raise KeyboardInterrupt
+
+    solution = Auto().place(problem, budget=Budget(seconds=60.0), on_progress=stop)
+    assert solution.stopped == "interrupted"
+    assert solution.seconds < 30.0
+
+
+def test_a_given_placement_counts() -> None:
+    problem = api.problem("zoo:layered-40", "2acc+1cpu", model="concurrent")
+    best = PLACERS["local-search"].place(problem, budget=Budget(evaluations=20_000))
+    solution = Auto().place(problem, budget=Budget(evaluations=10), start=best.placement)
+    assert solution.cost <= best.cost
+
+
+def test_searches_on_a_board_share_what_they_know() -> None:
+    problem = api.problem("zoo:layered-20", "2acc+1cpu", model="pipeline")
+    board = Board(problem, lower_bound(problem), 0.0)
+    poor, good = np.full(problem.n, 2, np.int32), np.zeros(problem.n, np.int32)
+    with using(board):
+        one, other = Search(problem, Budget(), "one"), Search(problem, Budget(), "other")
+    stranger = Search(problem, Budget(), "stranger")
+    one.try_device(poor)
+    assert board.found_by == "one"
+    other.try_device(good)
+    other.bound = Bound(other.bound.value * 1.01, "a proof")
+    one.check()
+    assert one.cost == other.cost
+    assert one.best == Placement(good)
+    assert one.bound.name == "a proof"
+    assert stranger.best is None
+    board.close()
+    with pytest.raises(OutOfBudget):
+        one.check()
+
+
+def test_a_board_of_another_problem_is_left_alone() -> None:
+    problem = api.problem("zoo:layered-20", "2acc+1cpu", model="pipeline")
+    board = Board(problem, lower_bound(problem), 0.0)
+    with using(board):
+        search = Search(api.problem("zoo:layered-30", "2acc+1cpu", model="pipeline"), Budget(), "coarse")
+    search.try_device(np.zeros(30, np.int32))
+    assert board.best is None
