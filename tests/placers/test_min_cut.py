@@ -15,7 +15,7 @@ from loadmaster.hardware import accelerators, roofline
 from loadmaster.placers import PLACERS, Budget
 from loadmaster.placers._cut_graph import Arcs, minimum_cut
 from loadmaster.placers._feasible import atoms_of
-from loadmaster.placers._serial_relaxation import relaxation_bound
+from loadmaster.placers._serial_relaxation import relax
 from loadmaster.placers.min_cut import MinCut
 from loadmaster.problem import Pipeline, Problem, Serial
 from loadmaster.problem._evaluator import SimulatedEvaluator
@@ -48,7 +48,8 @@ def test_more_devices_come_with_a_valid_bound(problem: Problem) -> None:
     solution = MinCut().place(problem, budget=Budget())
     assert solution.bound <= best * (1 + 1e-12)
     assert best * (1 - 1e-12) <= solution.cost <= 1.5 * best
-    assert relaxation_bound(problem, atoms_of(problem), 10**6, np.inf) <= best * (1 + 1e-12)
+    relaxed = relax(problem, atoms_of(problem), 10**6, np.inf)
+    assert relaxed is None or relaxed.bound <= best * (1 + 1e-12)
 
 
 def test_a_cut_of_a_small_network() -> None:

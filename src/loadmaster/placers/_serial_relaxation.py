@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +13,26 @@ from scipy.sparse import coo_array, csr_array, vstack
 from loadmaster.placers._feasible import Atoms
 from loadmaster.problem import Problem
 
-__all__ = ["relaxation_bound"]
+__all__ = ["Relaxation", "relax"]
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def relaxation_bound(problem: Problem, atoms: Atoms, largest: int, seconds: float) -> float:
-    """A lower bound on the cost of any placement; 0 if the relaxation is too large or the time does not
+class Relaxation(NamedTuple):
+    """What the linear relaxation says.
+
+    bound : seconds; no feasible placement costs less.
+    at : (atoms,) the device on which the largest part of an atom is.
+    price : (D,) seconds per byte that the memory of a device is worth.
+    """
+
+    bound: float
+    at: npt.NDArray[np.int32]
+    price: FloatArray
+
+
+def relax(problem: Problem, atoms: Atoms, largest: int, seconds: float) -> Relaxation | None:
+    """A lower bound on the cost of any placement; None if the relaxation is too large or the time does not
     suffice.
 
     Variables: ``x[a, d]`` (atom a is on device d) and ``q[t, d, e]`` (tensor t goes from d to e). Every atom
@@ -40,7 +53,7 @@ def relaxation_bound(problem: Problem, atoms: Atoms, largest: int, seconds: floa
     n, m = atoms.count, len(used)
     size = n * devices + m * devices * devices
     if size == 0 or size > largest or seconds <= 0:
-        return 0.0
+        return None
     ops, tensors, d, e = np.arange(n), np.arange(m), np.arange(devices), np.arange(devices)
 
     def x(atom: npt.NDArray[np.int64], device: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -98,9 +111,17 @@ def relaxation_bound(problem: Problem, atoms: Atoms, largest: int, seconds: floa
         method="highs", options=options,
     )  # fmt: skip
     if solved.status not in (0, 1) or solved.eqlin is None or solved.eqlin.marginals is None:
-        return 0.0
+        return None
     dual_equal = np.nan_to_num(np.asarray(solved.eqlin.marginals))
     dual_less = np.minimum(np.nan_to_num(np.asarray(solved.ineqlin.marginals)), 0.0)
     reduced = cost - equal.T @ dual_equal - less.T @ dual_less
     value = dual_equal.sum() + right @ dual_less + (np.minimum(reduced, 0.0) * upper).sum()
-    return max(0.0, float(value) * (1 - 1e-9))
+    price = np.zeros(devices)
+    price[limited] = -dual_less[len(dual_less) - len(limited) :]
+    parts = (
+        np.zeros((n, devices))
+        if solved.x is None
+        else np.asarray(solved.x)[: n * devices].reshape(n, devices)
+    )
+    at = np.where(atoms.allowed, parts, -1.0).argmax(axis=1).astype(np.int32)
+    return Relaxation(max(0.0, float(value) * (1 - 1e-9)), at, price)

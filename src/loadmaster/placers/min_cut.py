@@ -21,13 +21,22 @@ from loadmaster.placers._feasible import (
     repair,
     single_devices,
 )
+from loadmaster.placers._incumbents import borrow, part_of
 from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.placers._serial_relaxation import relaxation_bound
+from loadmaster.placers._serial_relaxation import Relaxation, relax
+from loadmaster.placers.annealing import Annealing
 from loadmaster.problem import Placement, Problem, Serial, Solution
 from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem._placement import relative_gap
 from loadmaster.problem.bounds import Bound
 
 __all__ = ["MinCut"]
+
+ENOUGH = 1e-3
+"""A relative gap at which memory is not fought for any longer."""
+
+FIGHT = 2000
+"""Moves per atom that annealing makes at most for the sake of memory."""
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -93,17 +102,43 @@ class MinCut:
             if search.best is None:
                 search.try_device(first_feasible(problem, seed))
                 search.check()
-            if np.isfinite(problem.capacity).any():
-                self._polish(search, atoms, seed)
+            relaxed = None
             if len(usable) > 2 and search.budget.seconds != 0:
                 search.check()
-                bound = relaxation_bound(problem, atoms, self.relaxation, search.seconds_left)
-                if bound > search.bound.value:
-                    search.bound = Bound(min(bound, search.cost), "linear relaxation")
+                relaxed = relax(problem, atoms, self.relaxation, search.seconds_left)
+                if relaxed is not None and relaxed.bound > search.bound.value:
+                    search.bound = Bound(min(relaxed.bound, search.cost), "linear relaxation")
+            if np.isfinite(problem.capacity).any():
+                if relaxed is not None and relaxed.price.any():
+                    self._priced(search, atoms, usable, relaxed)
+                self._polish(search, atoms, seed)
         return search.solution(seed, parameters(self))
 
+    def _priced(self, search: Search, atoms: Atoms, usable: list[int], relaxed: Relaxation) -> None:
+        """Expansion moves at the prices of memory that the relaxation found, and around them."""
+        problem = search.problem
+        for factor in (1.0, 1.05, 0.95, 1.2, 0.8, 2.0):
+            price = factor * relaxed.price
+            at, cost = relaxed.at, np.inf
+            for _ in range(self.sweeps):
+                before = cost
+                for target in usable:
+                    search.check()
+                    moved = expand(problem, atoms, at, target, price)
+                    paid = float((atoms.memory * price[moved]).sum())
+                    outcome = search.evaluator.evaluate(Placement(moved[atoms.of_op]))
+                    if outcome.cost + paid < cost:
+                        at, cost = moved, outcome.cost + paid
+                if cost >= before:
+                    break
+            search.check()
+            search.try_device(repair(problem, at[atoms.of_op]))
+
     def _polish(self, search: Search, atoms: Atoms, seed: int) -> None:
-        """A descent by single moves: what a repair displaced for want of memory finds a better place."""
+        """A descent by single moves: what a repair displaced for want of memory finds a better place.
+
+        Where a gap remains, annealing has a share of the time.
+        """
         search.check()
         if search.simulated and search.best is not None:
             chain = NetChain(search.problem, seed)
@@ -114,6 +149,11 @@ class MinCut:
                 )
             )
             search.confirm(Placement(chain.best), chain.best_cost)
+            search.check()
+            if relative_gap(search.cost, search.bound.value) > ENOUGH:
+                share = part_of(search, 0.5, 10.0)
+                most = min(share.evaluations or 2**62, FIGHT * atoms.count)
+                borrow(search, Annealing(), Budget(share.seconds, most), seed)
 
     def _two(self, search: Search, atoms: Atoms, pair: tuple[int, int]) -> None:
         """The exact cut, then prices on the memory of the device that is overfull."""
