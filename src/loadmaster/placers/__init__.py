@@ -3,8 +3,10 @@
 from loadmaster.errors import InputError
 from loadmaster.placers._base import Placer, parameters
 from loadmaster.placers._search import Budget, Progress, ProgressCallback
+from loadmaster.placers.accelerate import Accelerate
 from loadmaster.placers.annealing import Annealing
 from loadmaster.placers.balanced import Balanced
+from loadmaster.placers.cpop import Cpop
 from loadmaster.placers.expert import Expert
 from loadmaster.placers.frontier import Frontier
 from loadmaster.placers.greedy import Greedy
@@ -12,8 +14,14 @@ from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
+from loadmaster.placers.lookahead import Lookahead
+from loadmaster.placers.m_etf import MEtf
+from loadmaster.placers.m_sct import MSct
+from loadmaster.placers.m_topo import MTopo
 from loadmaster.placers.metis import Metis
 from loadmaster.placers.min_cut import MinCut
+from loadmaster.placers.openvino import OpenVino
+from loadmaster.placers.peft import Peft
 from loadmaster.placers.pipedream import PipeDream
 from loadmaster.placers.random import Random
 from loadmaster.placers.single import Single
@@ -28,6 +36,14 @@ PLACERS: dict[str, Placer] = {
         Greedy(),
         Expert(),
         Heft(),
+        Lookahead(),
+        Peft(),
+        Cpop(),
+        MTopo(),
+        MEtf(),
+        MSct(),
+        OpenVino(),
+        Accelerate(),
         MinCut(),
         LocalSearch(),
         Annealing(),
