@@ -6,6 +6,7 @@ from loadmaster.placers._search import Budget, Progress, ProgressCallback
 from loadmaster.placers.accelerate import Accelerate
 from loadmaster.placers.annealing import Annealing
 from loadmaster.placers.balanced import Balanced
+from loadmaster.placers.beam import Beam
 from loadmaster.placers.cpop import Cpop
 from loadmaster.placers.expert import Expert
 from loadmaster.placers.frontier import Frontier
@@ -39,6 +40,7 @@ PLACERS: dict[str, Placer] = {
         Lookahead(),
         Peft(),
         Cpop(),
+        Beam(),
         MTopo(),
         MEtf(),
         MSct(),

@@ -25,6 +25,8 @@ from ortools.sat.python import cp_model
 
 from loadmaster.placers._feasible import atoms_of
 from loadmaster.problem import Problem
+from loadmaster.problem.bounds._schedule import placed_paths
+from loadmaster.problem.bounds._view import view_of
 
 __all__ = ["Program", "schedule_program"]
 
@@ -56,7 +58,7 @@ class Program:
 
     def __init__(self, problem: Problem, scale: float, horizon: int, bound: int) -> None:
         self.model: Any = cp_model.CpModel()
-        self.problem, self._horizon = problem, horizon
+        self.problem, self._horizon, self._scale = problem, horizon, scale
         self._atoms = atoms_of(problem)
         self._devices = np.flatnonzero(self._atoms.allowed.any(axis=0)).tolist()
         self._length = np.floor(np.where(np.isfinite(problem.time), problem.time, 0.0) * scale).astype(
@@ -108,6 +110,7 @@ class Program:
         model, problem, of_op = self.model, self.problem, self._atoms.of_op
         intervals: dict[int, list[Any]] = {d: [] for d in self._devices}
         timeless = False
+        head, tail = self._paths()
         for v in range(problem.n):
             c = int(of_op[v])
             mine = [d for d in self._devices if (c, d) in self.x]
@@ -115,7 +118,9 @@ class Program:
             length = sum(int(self._length[v, d]) * self.x[c, d] for d in mine)
             self.start.append(start)
             self.end.append(start + length)
-            model.add(start + length <= self.makespan)
+            before, behind = (sum(int(table[v, d]) * self.x[c, d] for d in mine) for table in (head, tail))
+            model.add(start >= before)
+            model.add(start + length + behind <= self.makespan)
             timeless |= any(self._length[v, d] == 0 for d in mine)
             for d in mine:
                 intervals[d].append(
@@ -132,6 +137,22 @@ class Program:
             self.position = [model.new_int_var(0, problem.n - 1, f"p{v}") for v in range(problem.n)]
             for u, v in arcs:
                 model.add(self.position[v] >= self.position[u] + 1)
+
+    def _paths(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(n, D) units before which an op cannot start on a device, and that remain after it, by the longest
+        paths of the bounds: they see transfers and queues that the solver would have to find by itself."""
+        problem = self.problem
+        head, tail = np.zeros((2, problem.n, problem.devices), np.int64)
+        view = view_of(problem)
+        if view is not None:
+            paths = placed_paths(problem, view)
+            for k, kind in enumerate(view.kinds):
+                for table, path in ((head, paths.head), (tail, paths.tail)):
+                    units = np.floor(
+                        np.where(np.isfinite(path[:, k]), path[:, k], 0.0) * self._scale * (1 - 1e-9)
+                    )
+                    table[:, kind] = units.astype(np.int64)[:, None]
+        return head, tail
 
     def transfer(self) -> None:
         """Tensors go where they are read, and are there in time; one at a time on a link."""
