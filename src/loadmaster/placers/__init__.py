@@ -3,9 +3,12 @@
 from loadmaster.errors import InputError
 from loadmaster.placers._base import Placer, parameters
 from loadmaster.placers._search import Budget, Progress, ProgressCallback
+from loadmaster.placers.accelerate import Accelerate
 from loadmaster.placers.annealing import Annealing
 from loadmaster.placers.auto import Auto
 from loadmaster.placers.balanced import Balanced
+from loadmaster.placers.beam import Beam
+from loadmaster.placers.cpop import Cpop
 from loadmaster.placers.exact import CpSat, Exact, Milp
 from loadmaster.placers.expert import Expert
 from loadmaster.placers.frontier import Frontier
@@ -14,8 +17,14 @@ from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
+from loadmaster.placers.lookahead import Lookahead
+from loadmaster.placers.m_etf import MEtf
+from loadmaster.placers.m_sct import MSct
+from loadmaster.placers.m_topo import MTopo
 from loadmaster.placers.metis import Metis
 from loadmaster.placers.min_cut import MinCut
+from loadmaster.placers.openvino import OpenVino
+from loadmaster.placers.peft import Peft
 from loadmaster.placers.pipedream import PipeDream
 from loadmaster.placers.random import Random
 from loadmaster.placers.single import Single
@@ -31,6 +40,15 @@ PLACERS: dict[str, Placer] = {
         Greedy(),
         Expert(),
         Heft(),
+        Lookahead(),
+        Peft(),
+        Cpop(),
+        Beam(),
+        MTopo(),
+        MEtf(),
+        MSct(),
+        OpenVino(),
+        Accelerate(),
         MinCut(),
         LocalSearch(),
         Annealing(),

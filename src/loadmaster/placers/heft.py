@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from loadmaster.placers._base import parameters
+from loadmaster.placers._constructed import scheduled
 from loadmaster.placers._feasible import atoms_of, first_feasible, prove_infeasible
+from loadmaster.placers._insertion import NOBODY, insert_ops
 from loadmaster.placers._search import Budget, ProgressCallback, Search
 from loadmaster.problem import Concurrent, Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
@@ -77,141 +78,17 @@ def heft_placements(problem: Problem, *, insertion: bool = True) -> Iterator[Pla
     schedule."""
     schedule = list_schedule(problem, insertion=insertion) if isinstance(problem.model, Concurrent) else None
     if schedule is not None:
-        device, begin = schedule
-        order, rank = np.empty(problem.n, np.int32), np.empty(problem.n, np.int32)
-        rank[problem.priority_order] = np.arange(problem.n, dtype=np.int32)
-        order[np.lexsort((rank, begin))] = np.arange(problem.n, dtype=np.int32)
-        yield Placement(device, order=order)
-        yield Placement(device)
+        yield from scheduled(problem, *schedule)
 
 
 def list_schedule(problem: Problem, *, insertion: bool = True) -> tuple[IntArray, FloatArray] | None:
     """(n,) devices and (n,) start times of the HEFT schedule; None if memory runs out on the way."""
-    atoms = atoms_of(problem)
-    graph = problem.graph
-    in_ptr, in_tensor = graph.inputs
+    atoms, graph = atoms_of(problem), problem.graph
     device, begin = np.full(problem.n, -1, np.int32), np.zeros(problem.n)
-    done = _heft(
-        problem.priority_order, in_ptr, in_tensor, graph.tensor_producer, problem.time, problem.size, problem.latency,
-        problem.rate, atoms.of_op, atoms.allowed, atoms.memory, problem.capacity, insertion, device, begin,
+    free_choice = np.full(problem.n, -1, np.int32)
+    done = insert_ops(
+        problem.priority_order, *graph.inputs, graph.tensor_producer, problem.time, problem.size, problem.latency,
+        problem.rate, atoms.of_op, atoms.allowed, atoms.memory, problem.capacity, NOBODY, free_choice, insertion,
+        device, begin,
     )  # fmt: skip
     return (device, begin) if done else None
-
-
-@njit(cache=True, nogil=True)
-def _heft(  # type: ignore[no-untyped-def]
-    order,
-    in_ptr,
-    in_tensor,
-    producer,
-    time,
-    size,
-    latency,
-    rate,
-    atom,
-    allowed,
-    memory,
-    capacity,
-    insertion,
-    device,
-    begin,
-):
-    """Fill ``device`` and ``begin``; False if some op has no device with room left.
-
-    The gaps of device d are ``gap_start[d, i]``, ``gap_end[d, i]`` for i < ``gaps[d]``, sorted; the last is
-    open. ``there[t, d]`` is when tensor t is on device d (infinite: not under way), ``free[a, b]`` when the
-    link is idle again.
-    """
-    n, devices = time.shape
-    room = 64
-    gap_start = np.zeros((devices, room))
-    gap_end = np.full((devices, room), np.inf)
-    gaps = np.ones(devices, np.int64)
-    there = np.full((len(producer), devices), np.inf)
-    free = np.zeros((devices, devices))
-    end = np.zeros(n)
-    left = capacity.copy()
-    home = np.full(len(memory), -1, np.int32)
-    for v in order:
-        a = atom[v]
-        best, best_end, best_start, best_gap = -1, np.inf, 0.0, 0
-        for d in range(devices):
-            if home[a] >= 0:
-                if d != home[a]:
-                    continue
-            elif not allowed[a, d] or memory[a] > left[d]:
-                continue
-            ready = 0.0
-            for i in range(in_ptr[v], in_ptr[v + 1]):
-                t = in_tensor[i]
-                u = producer[t]
-                if device[u] == d:
-                    arrival = end[u]
-                elif there[t, d] < np.inf:
-                    arrival = there[t, d]
-                else:
-                    s = device[u]
-                    arrival = max(end[u], free[s, d]) + (latency[s, d] + size[t] * rate[s, d])
-                ready = max(ready, arrival)
-            length = time[v, d]
-            g = gaps[d] - 1
-            if insertion:
-                # The first gap that ends late enough, by bisection; then the first that is long enough.
-                low, high = 0, gaps[d] - 1
-                while low < high:
-                    middle = (low + high) // 2
-                    if gap_end[d, middle] >= ready + length:
-                        high = middle
-                    else:
-                        low = middle + 1
-                g = low
-                while max(gap_start[d, g], ready) + length > gap_end[d, g]:
-                    g += 1
-            start = max(gap_start[d, g], ready)
-            if start + length < best_end or best < 0:
-                best, best_end, best_start, best_gap = d, start + length, start, g
-        if best < 0:
-            return False
-        if home[a] < 0:
-            home[a] = best
-            left[best] -= memory[a]
-        device[v] = best
-        begin[v] = best_start
-        end[v] = best_end
-        for i in range(in_ptr[v], in_ptr[v + 1]):
-            t = in_tensor[i]
-            s = device[producer[t]]
-            if s != best and there[t, best] == np.inf:
-                there[t, best] = max(end[producer[t]], free[s, best]) + (
-                    latency[s, best] + size[t] * rate[s, best]
-                )
-                free[s, best] = there[t, best]
-        # Take the op out of its gap: nothing, one or two gaps remain.
-        d, g = best, best_gap
-        if best_end == best_start:
-            continue
-        before, after = best_start > gap_start[d, g], best_end < gap_end[d, g]
-        if before and after:
-            if gaps[d] == room:
-                wider_start = np.zeros((devices, 2 * room))
-                wider_end = np.full((devices, 2 * room), np.inf)
-                wider_start[:, :room] = gap_start
-                wider_end[:, :room] = gap_end
-                gap_start, gap_end, room = wider_start, wider_end, 2 * room
-            for i in range(gaps[d], g + 1, -1):
-                gap_start[d, i] = gap_start[d, i - 1]
-                gap_end[d, i] = gap_end[d, i - 1]
-            gap_start[d, g + 1] = best_end
-            gap_end[d, g + 1] = gap_end[d, g]
-            gap_end[d, g] = best_start
-            gaps[d] += 1
-        elif before:
-            gap_end[d, g] = best_start
-        elif after:
-            gap_start[d, g] = best_end
-        else:
-            for i in range(g, gaps[d] - 1):
-                gap_start[d, i] = gap_start[d, i + 1]
-                gap_end[d, i] = gap_end[d, i + 1]
-            gaps[d] -= 1
-    return True

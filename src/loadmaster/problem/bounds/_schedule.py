@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from loadmaster.problem.bounds._load_dual import load_dual, tightened
 from loadmaster.problem.bounds._view import Arcs, View
 from loadmaster.problem.bounds._windows import best_windows
 
-__all__ = ["schedule_bounds"]
+__all__ = ["Paths", "op_arcs", "placed_paths", "schedule_bounds"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -23,6 +24,36 @@ BoolArray = npt.NDArray[np.bool_]
 
 CONE = 8
 """How many ancestors of an op are looked at for queueing; more hardly help."""
+
+
+class Paths(NamedTuple):
+    """Longest paths over pairs (op, kind).
+
+    head, tail : (n, K) seconds before which op v cannot start on kind k, and that remain after it; infinite
+        where it may not go.
+    through : (C, K) a lower bound on the cost of every placement that puts class c on kind k.
+    """
+
+    head: FloatArray
+    tail: FloatArray
+    through: FloatArray
+
+
+def placed_paths(problem: Problem, view: View) -> Paths:
+    """The longest paths to and from every pair."""
+    busy = ~_pool(problem, view)
+    arcs = op_arcs(problem)
+    order = problem.graph.topological_order.copy()
+    head = _placed_path(view, order, arcs, view.latency, view.rate, busy)
+    tail = _placed_path(view, order[::-1].copy(), arcs.reversed(), view.latency.T, view.rate.T, busy)
+    return Paths(head, tail, _class_extremes(view, head + view.time + tail, np.maximum, 0.0))
+
+
+def _pool(problem: Problem, view: View) -> BoolArray:
+    """(K,) True for kinds that run any number of ops at once."""
+    return np.array(
+        [isinstance(problem.model, Offload) and bool(problem.pool[kind[0]]) for kind in view.kinds], np.bool_
+    )
 
 
 def schedule_bounds(problem: Problem, view: View) -> list[Bound]:
@@ -33,15 +64,10 @@ def schedule_bounds(problem: Problem, view: View) -> list[Bound]:
     any number of ops: picture a call as fetching for and running its ops one by one in topological order,
     then sending. That takes as long as the call does, and nothing outside can tell the difference.
     """
-    pool = np.array(
-        [isinstance(problem.model, Offload) and bool(problem.pool[kind[0]]) for kind in view.kinds]
-    )
+    pool = _pool(problem, view)
     busy = ~pool
-    arcs = _op_arcs(problem)
-    order = problem.graph.topological_order.copy()
-    head = _placed_path(view, order, arcs, view.latency, view.rate, busy)
-    tail = _placed_path(view, order[::-1].copy(), arcs.reversed(), view.latency.T, view.rate.T, busy)
-    through = _class_extremes(view, head + view.time + tail, np.maximum, 0.0)
+    head, tail, through = placed_paths(problem, view)
+    arcs, order = op_arcs(problem), problem.graph.topological_order.copy()
     bounds = [
         Bound(_critical_path(view, order, arcs), "critical path"),
         Bound(float(through.min(axis=1).max()), "placed critical path"),
@@ -96,7 +122,7 @@ def _class_extremes(view: View, values: FloatArray, extreme: np.ufunc, start: fl
     return out
 
 
-def _op_arcs(problem: Problem) -> Arcs:
+def op_arcs(problem: Problem) -> Arcs:
     """Tensors of one op for another leave together and queue on the same way: their times add up."""
     graph = problem.graph
     tensor = graph.edge_tensor

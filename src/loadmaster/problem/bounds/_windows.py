@@ -10,7 +10,7 @@ from numba import njit
 
 from loadmaster.problem.bounds._load_dual import load_dual
 
-__all__ = ["best_windows"]
+__all__ = ["best_window", "best_windows"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -38,6 +38,12 @@ def best_windows(
             break
         best, found = value, weight
     return best, found
+
+
+def best_window(head: FloatArray, tail: FloatArray, amount: FloatArray) -> tuple[float, float, float]:
+    """max over a, b of a + b + Σ amount of the ops with head >= a and tail >= b: (value, a, b)."""
+    value, a, b = _best_window(head, tail, amount, np.argsort(-head), np.argsort(tail))
+    return float(value), float(a), float(b)
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,67 @@
+"""Placers that construct one placement by a rule and are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.placers._base import Placer, parameters
+from loadmaster.placers._feasible import atoms_of, first_feasible, prove_infeasible, repair
+from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.problem import Concurrent, Placement, Problem, Solution
+from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
+
+__all__ = ["allowed_and_repaired", "place_constructed", "scheduled"]
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float64]
+
+
+def place_constructed(
+    placer: Placer,
+    problem: Problem,
+    candidates: Iterable[Placement],
+    *,
+    budget: Budget,
+    seed: int,
+    evaluator: Evaluator | None,
+    on_progress: ProgressCallback | None,
+) -> Solution:
+    """The best of the candidates that are feasible; any feasible placement where none of them is.
+
+    Whether a candidate is feasible is known beforehand, so that an infeasible one costs no evaluation.
+    """
+    prove_infeasible(problem)
+    check = SimulatedEvaluator(problem)
+    with Search(problem, budget, placer.name, evaluator, on_progress) as search:
+        for placement in candidates:
+            if check.evaluate(placement).feasible:
+                search.try_placement(placement)
+                search.check()
+        if search.best is None:
+            search.try_device(first_feasible(problem, seed))
+    return search.solution(seed, parameters(placer))
+
+
+def allowed_and_repaired(problem: Problem, at: IntArray) -> IntArray:
+    """(n,) devices from (atoms,) ones; what is not allowed (or is -1) goes to its fastest device, then
+    memory is repaired."""
+    atoms = atoms_of(problem)
+    usual = np.where(atoms.allowed, atoms.time, np.inf).argmin(axis=1)
+    ok = (at >= 0) & atoms.allowed[np.arange(atoms.count), np.maximum(at, 0)]
+    return repair(problem, np.where(ok, at, usual).astype(np.int32)[atoms.of_op])
+
+
+def scheduled(problem: Problem, device: IntArray, begin: FloatArray) -> list[Placement]:
+    """The devices with the order of the (n,) start times, where the model has orders, and without it.
+
+    Ops that start together are in the order of their priority, which is topological.
+    """
+    if not isinstance(problem.model, Concurrent):
+        return [Placement(device)]
+    order, rank = np.empty(problem.n, np.int32), np.empty(problem.n, np.int32)
+    rank[problem.priority_order] = np.arange(problem.n, dtype=np.int32)
+    order[np.lexsort((rank, begin))] = np.arange(problem.n, dtype=np.int32)
+    return [Placement(device, order=order), Placement(device)]

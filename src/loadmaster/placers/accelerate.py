@@ -1,0 +1,85 @@
+"""First fit by memory in model order, as Hugging Face accelerate does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.placers._constructed import allowed_and_repaired, place_constructed
+from loadmaster.placers._feasible import atoms_of
+from loadmaster.placers._memory_fill import accelerators_first, fill_by_memory, model_order
+from loadmaster.placers._search import Budget, ProgressCallback
+from loadmaster.problem import Placement, Problem, Solution
+from loadmaster.problem._evaluator import Evaluator
+
+__all__ = ["Accelerate"]
+
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Accelerate:
+    """Accelerators, then CPUs, filled one after another in the order of the model, by memory alone.
+
+    This is what ``device_map="auto"`` does: no accelerator but the last takes more than an even share of all
+    bytes plus a buffer of 1.25 times the largest layer, here the largest group of colocated ops; with
+    ``balanced`` off, it is ``device_map="sequential"``: each is filled up to its memory. A device once left is not
+    returned to. What does not fit anywhere by this rule goes where there is room. The room that the original
+    keeps free for offloaded layers, and its offloading to disk, have no counterpart here.
+
+    References
+    ----------
+    Hugging Face accelerate, ``infer_auto_device_map`` and ``get_balanced_memory`` (documentation, "Handling
+    big models for inference", section "Designing a device map").
+    """
+
+    balanced: bool = True
+    """Even shares for the accelerators (``"auto"``) instead of full ones (``"sequential"``)."""
+
+    name: ClassVar[str] = "accelerate"
+    summary: ClassVar[str] = "first fit by memory in model order (Hugging Face accelerate)"
+
+    def supports(self, problem: Problem) -> str | None:
+        """Everything."""
+        return None
+
+    def place(
+        self,
+        problem: Problem,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        start: Placement | None = None,
+        evaluator: Evaluator | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Solution:
+        """One pass, one evaluation."""
+        return place_constructed(
+            self,
+            problem,
+            _candidates(problem, balanced=self.balanced),
+            budget=budget,
+            seed=seed,
+            evaluator=evaluator,
+            on_progress=on_progress,
+        )
+
+
+def _candidates(problem: Problem, *, balanced: bool) -> Iterator[Placement]:
+    atoms = atoms_of(problem)
+    if not atoms.count:
+        return
+    sequence = accelerators_first(problem)
+    limit = problem.capacity.copy()
+    accelerators = sequence[~problem.pool[sequence]]
+    if balanced and len(accelerators) > 1:
+        share = float(atoms.memory.sum()) / len(accelerators) + 1.25 * float(atoms.memory.max())
+        limit[accelerators[:-1]] = np.minimum(limit[accelerators[:-1]], share)
+    at = fill_by_memory(problem, model_order(problem), sequence, limit)
+    if (at < 0).any() and balanced:
+        at = fill_by_memory(problem, model_order(problem), sequence, problem.capacity)
+    yield Placement(allowed_and_repaired(problem, at))
