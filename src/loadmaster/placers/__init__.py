@@ -5,6 +5,7 @@ from loadmaster.placers._base import Placer, parameters
 from loadmaster.placers._search import Budget, Progress, ProgressCallback
 from loadmaster.placers.annealing import Annealing
 from loadmaster.placers.balanced import Balanced
+from loadmaster.placers.calls import Calls
 from loadmaster.placers.expert import Expert
 from loadmaster.placers.frontier import Frontier
 from loadmaster.placers.greedy import Greedy
@@ -34,6 +35,7 @@ PLACERS: dict[str, Placer] = {
         IdealDp(),
         LinearDp(),
         Frontier(),
+        Calls(),
         PipeDream(),
         Balanced(),
         Metis(),
