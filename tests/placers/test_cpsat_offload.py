@@ -27,7 +27,7 @@ from loadmaster.problem import Offload, Problem
 )
 @settings(max_examples=60)
 def test_it_equals_brute_force(problem: Problem) -> None:
-    best, devices = brute_force(problem)
+    best, _ = brute_force(problem)
     if np.isinf(best):
         return
     with Search(problem, Budget(seconds=20.0), "cp-sat") as search:

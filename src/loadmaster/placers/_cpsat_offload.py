@@ -11,9 +11,11 @@ over several calls) is in slot s:
 
 All seconds are rounded down to whole units; then every slot takes one unit more, for the sake of slots without any
 time. So a placement's value in the program is at most its time and one unit for every slot, and the program's
-proven bound less these units is a bound. The formulation follows J. Tarnawski et al., "Efficient algorithms for device placement of
-DNN graph operators", NeurIPS 2020 (the latency IP), with conditional constraints in place of big-M ones and
-without its contiguity constraints, which time implies.
+proven bound less these units is a bound.
+
+The formulation follows J. Tarnawski et al., "Efficient algorithms for device placement of DNN graph operators",
+NeurIPS 2020 (the latency IP), with conditional constraints in place of big-M ones and without its contiguity
+constraints, which time implies.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import math
 import queue
 import threading
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -110,7 +113,7 @@ class OffloadProgram:
         ptr, member = problem.members
         for c in range(problem.classes):
             ops = member[ptr[c] : ptr[c + 1]].tolist()
-            for u, v in zip(ops, ops[1:], strict=False):
+            for u, v in pairwise(ops):
                 for d in sorted({slot.device for slot in self.slots}):
                     mine = [s for s, slot in enumerate(self.slots) if slot.device == d]
                     if all((u, s) in self.on for s in mine):
@@ -157,12 +160,12 @@ class OffloadProgram:
             ]
             # An op is never ready before what it reads, wherever it is.
             for u in graph.predecessors[1][graph.predecessors[0][v] : graph.predecessors[0][v + 1]].tolist():
-                model.add(self.ready[v] >= self.ready[u] + sum(cpu))
-            model.add(self.ready[v] >= sum(cpu))
+                model.add(self.ready[v] >= self.ready[u] + cp_model.LinearExpr.sum(cpu))
+            model.add(self.ready[v] >= cp_model.LinearExpr.sum(cpu))
         for t in range(graph.tensors):
             self._transfer(t, length)
         for s in range(len(self.slots)):
-            model.add(self.stop[s] >= self.start[s] + sum(length[s]) + 1)
+            model.add(self.stop[s] >= self.start[s] + cp_model.LinearExpr.sum(length[s]) + 1)
             if s and self.slots[s - 1].device == self.slots[s].device:
                 model.add(self.start[s] >= self.stop[s - 1])
 
@@ -205,27 +208,23 @@ class OffloadProgram:
         self.by_first = np.argsort(first, kind="stable")
         ptr, member = problem.members
         for group in self.groups:
-            for before, d in zip(group, group[1:], strict=False):
+            for before, d in pairwise(group):
                 # A class goes to d only if an earlier class is on the device before.
                 earlier: list[cp_model.IntVar] = []
                 for c in self.by_first.tolist():
                     v = int(member[ptr[c]])
-                    mine = [
-                        self.on[v, s]
-                        for s, slot in enumerate(self.slots)
-                        if slot.device == d and (v, s) in self.on
-                    ]
-                    for literal in mine:
-                        self.model.add_bool_or([*earlier, ~literal]) if earlier else self.model.add(
-                            literal == 0
-                        )
+                    for literal in self._on_device(v, d):
+                        self.model.add_bool_or([*earlier, ~literal])
                     earlier = self._seen(earlier, v, before)
+
+    def _on_device(self, v: int, device: int) -> list[cp_model.IntVar]:
+        """The literals of op v in the slots of a device."""
+        mine = [s for s, slot in enumerate(self.slots) if slot.device == device]
+        return [self.on[v, s] for s in mine if (v, s) in self.on]
 
     def _seen(self, earlier: list[cp_model.IntVar], v: int, device: int) -> list[cp_model.IntVar]:
         """[literal]: some class up to that of v is on the device."""
-        mine = [
-            self.on[v, s] for s, slot in enumerate(self.slots) if slot.device == device and (v, s) in self.on
-        ]
+        mine = self._on_device(v, device)
         if not mine:
             return earlier
         seen = self.model.new_bool_var("")
@@ -252,7 +251,7 @@ class OffloadProgram:
             d = int(placement.device[v])
             at = -1 - d if problem.pool[d] else index[rename[d], int(call[v])]
             hinted[literal.index] = (literal, at == s)
-        self.model.clear_hints()
+        self.model.clear_hints()  # type: ignore[no-untyped-call]
         for literal, value in hinted.values():
             self.model.add_hint(literal, value)
         for v in range(problem.n):
@@ -262,7 +261,7 @@ class OffloadProgram:
         """New numbers of the accelerators, those that are alike by their first class."""
         ptr, member = self.problem.members
         at = device[member[ptr[:-1]]][self.by_first].tolist()
-        rename = {}
+        rename: dict[int, int] = {}
         for group in self.groups:
             used = sorted((d for d in group if d in at), key=at.index)
             rename.update(zip(used, group, strict=False))
