@@ -148,7 +148,7 @@ class CallBound:
 
     # -- worths ----------------------------------------------------------------------------------------------
 
-    def price(self, worth: FloatArray) -> tuple[float, int]:
+    def price(self, worth: FloatArray, complements: int = COMPLEMENTS) -> tuple[float, int]:
         """(bound that these worths prove, number of new columns)."""
         worth = np.minimum(worth, self.line.seconds)
         bound = float(worth.sum()) - ROUNDING * float(np.abs(worth).sum())
@@ -157,12 +157,12 @@ class CallBound:
             most, choices = pricing.price(worth, self._effort)
             bound -= self._counts[k] * most * (1.0 + ROUNDING)
             left = worth.copy()
-            for i in range(min(self._counts[k], COMPLEMENTS + 1)):
+            for i in range(min(self._counts[k], complements + 1)):
                 for choice in choices:
                     fresh += self._add(k, choice)
                     inside = choice.inside.any(axis=0)
                     left[inside] = np.minimum(left[inside], 0.0)
-                if not choices or i == COMPLEMENTS:
+                if not choices or i == complements:
                     break
                 _, choices = pricing.price(left, self._effort // 10)
         if bound > self.value:
@@ -176,14 +176,16 @@ class CallBound:
         solved = self._master.solve(self._worth - width, self._worth + width)
         if solved is None:
             return False
+        self.weight = solved.weight
         if not solved.boxed:
-            self.possible, self.weight = solved.value, solved.weight
+            self.possible = solved.value
             if self.value >= solved.value * (1.0 - CLOSE):
                 return False
         before, centre = self.value, self._worth
         fresh = 0
         for step in STEPS:
-            fresh += self.price(centre + step * (solved.worth - centre))[1]
+            worth = centre + step * (solved.worth - centre)
+            fresh += self.price(worth, COMPLEMENTS if step == 1.0 else 0)[1]
         foreseen, gained = solved.value - before, self.value - before
         if foreseen < CLOSE * solved.value:
             # Nothing to gain within the box: only a larger one can tell whether there is anything at all.

@@ -33,6 +33,8 @@ CLOSED = 1e-6
 """A relative gap that is not worth closing further."""
 CUTS = 70
 """Positions of a topological order between which intervals are told to the master to begin with."""
+ROUND_EVERY = 10
+"""Rounds of column generation between two roundings of the columns."""
 MEMORY_PRICES = (1.0, 0.3, 3.0, 0.0)
 """What memory may cost in the choice of a line, relative to the whole time for the whole memory."""
 
@@ -157,7 +159,7 @@ def chain_calls(search: Search, settings: Calls, seed: int) -> None:
 
 
 def prove_calls(search: Search, settings: Calls, seed: int) -> None:
-    """Bounds along several lines, in at most three quarters of the time left; their columns become placements."""
+    """Bounds along several lines, in most of the time left; their columns become placements."""
     problem = search.problem
     assert isinstance(problem.model, Offload)
     if problem.model.max_calls > 1:
@@ -166,7 +168,7 @@ def prove_calls(search: Search, settings: Calls, seed: int) -> None:
     bundles, accelerators = accelerators_of(problem)
     if not accelerators or not np.isfinite(search.cost):
         return
-    until = search.seconds + 0.75 * search.seconds_left
+    until = search.seconds + 0.85 * search.seconds_left
     rooms = [
         (like.capacity if np.isfinite(like.capacity) else 0.0) * like.kind.number for like in accelerators
     ]
@@ -175,7 +177,7 @@ def prove_calls(search: Search, settings: Calls, seed: int) -> None:
     rng = np.random.default_rng(seed)
     paths = paths[: settings.lines]
     for i, ops in enumerate(paths):
-        share = search.seconds + (until - search.seconds) * (0.5 if i < len(paths) - 1 else 1.0)
+        share = search.seconds + (until - search.seconds) * (0.7 if i < len(paths) - 1 else 1.0)
         line = _Line(search, problem, bundles, accelerators, ops, settings, rng)
         with contextlib.suppress(_Enough):
             line.run(share)
@@ -225,12 +227,10 @@ class _Line:
             bound.suggest_intervals(np.argsort(position, kind="stable").astype(np.int32), CUTS)
             for k, inside in calls_of(problem, self._accelerators, search.best):
                 bound.suggest(k, inside)
-            used = bound.weight
             going = True
             while going:
                 going = bound.step()
-                if bound.weight is not used and (bound.rounds % 10 == 0 or not going):
-                    used = bound.weight
+                if bound.rounds % ROUND_EVERY == 0:
                     self._round()
                 note_bound(search, bound.value, "calls")
                 search.check()
