@@ -329,6 +329,19 @@ def test_ops_that_are_too_far_from_elsewhere_queue_for_one_device():
     assert lower_bound(backwards).value == pytest.approx(4.0)
 
 
+def test_ops_that_do_not_fit_the_accelerators_count_with_their_time_on_the_cpu():
+    time = np.array([[1.0, 10.0]] * 8)
+    zero = np.zeros((2, 2))
+    memory, capacity = np.ones(8), np.array([3.0, np.inf])
+    problem = Problem.make(
+        chain(8), devices("acc", "cpu"), Offload(), time=time, latency=zero, rate=zero, memory=memory,
+        capacity=capacity,
+    )  # fmt: skip
+    found = lower_bound(problem)
+    assert found.name == "crowded critical path"
+    assert found.value == pytest.approx(3 * 1.0 + 5 * 10.0)
+
+
 def fan_out() -> Graph:
     builder = GraphBuilder("fork")
     for v in range(4):

@@ -8,6 +8,7 @@ from loadmaster.placers.annealing import Annealing
 from loadmaster.placers.auto import Auto
 from loadmaster.placers.balanced import Balanced
 from loadmaster.placers.beam import Beam
+from loadmaster.placers.calls import Calls
 from loadmaster.placers.cpop import Cpop
 from loadmaster.placers.exact import CpSat, Exact, Milp
 from loadmaster.placers.expert import Expert
@@ -58,6 +59,7 @@ PLACERS: dict[str, Placer] = {
         Exact(),
         CpSat(),
         Milp(),
+        Calls(),
         PipeDream(),
         Balanced(),
         Metis(),

@@ -43,25 +43,35 @@ def costly_nets(bundles: Bundles) -> BoolArray:
     return costly
 
 
-def narrow_order(bundles: Bundles, costly: BoolArray, seed: int = 0) -> Order:
+def narrow_order(
+    bundles: Bundles, costly: BoolArray, seed: int = 0, line: IntArray | None = None, work: int = WORK
+) -> Order:
     """The best of many greedy orders, by the number of states that they may lead to.
 
     Each begins at another class and takes, among the classes that share an open net, the one that opens the
     fewest nets and closes the most; ties and near ties at random. ``costly`` (nets,) are the nets that count.
+    The classes of ``line`` come in its order, if it is given; ``work`` limits the search, about a second by
+    default.
     """
+    turn = np.full(bundles.classes, -1, np.int32)
+    if line is not None:
+        turn[line] = np.arange(len(line))
+    else:
+        line = np.zeros(0, np.int32)
     net_ptr, net = bundles.net_ptr, bundles.net
     keep = costly[net]
     kept = np.concatenate([[0], np.cumsum(keep)])
     net_ptr, net = kept[net_ptr].astype(np.int32), net[keep]
     n = bundles.classes
-    work = 8 * (len(bundles.pin) + n) + 1
-    rounds = int(min(8 * n, max(1, WORK // work)))
+    rounds = int(min(8 * n, max(1, work // (8 * (len(bundles.pin) + n) + 1))))
     rng = np.random.default_rng(seed)
     best: Order | None = None
     for _ in range(rounds):
-        order, width = _greedy(
-            int(rng.integers(n)), net_ptr, net, bundles.pin_ptr, bundles.pin, int(rng.integers(1, 2**62))
-        )
+        first = int(rng.integers(n))
+        if turn[first] > 0:
+            first = int(line[0])
+        mix = int(rng.integers(1, 2**62))
+        order, width = _greedy(first, turn, line, net_ptr, net, bundles.pin_ptr, bundles.pin, mix)
         found = Order(order, width)
         if best is None or found.size < best.size:
             best = found
@@ -70,8 +80,9 @@ def narrow_order(bundles: Bundles, costly: BoolArray, seed: int = 0) -> Order:
 
 
 @njit(cache=True, nogil=True)
-def _greedy(start, net_ptr, net, pin_ptr, pin, seed):  # type: ignore[no-untyped-def]
-    """One greedy order: (order, width). ``candidate`` lists the undecided classes that share an open net."""
+def _greedy(start, turn, line, net_ptr, net, pin_ptr, pin, seed):  # type: ignore[no-untyped-def]
+    """One greedy order: (order, width). ``candidate`` lists the undecided classes that share an open net; the
+    class ``line[i]`` has ``turn`` i and must wait for those before it."""
     n = len(net_ptr) - 1
     order, width = np.empty(n, np.int32), np.empty(n, np.int32)
     decided, listed = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
@@ -79,12 +90,14 @@ def _greedy(start, net_ptr, net, pin_ptr, pin, seed):  # type: ignore[no-untyped
     candidate = np.empty(n, np.int32)
     candidates = 0
     left = 0
+    passed = 0
     opened = 0
     x = np.uint64(seed)
     current = start
     for i in range(n):
         order[i] = current
         decided[current] = True
+        passed += turn[current] >= 0
         for j in range(net_ptr[current], net_ptr[current + 1]):
             e = net[j]
             if seen[e] == 0:
@@ -107,6 +120,8 @@ def _greedy(start, net_ptr, net, pin_ptr, pin, seed):  # type: ignore[no-untyped
                 candidate[k] = candidate[candidates]
                 continue
             k += 1
+            if turn[v] > passed:
+                continue
             score = 0.0
             for j in range(net_ptr[v], net_ptr[v + 1]):
                 e = net[j]
@@ -123,7 +138,9 @@ def _greedy(start, net_ptr, net, pin_ptr, pin, seed):  # type: ignore[no-untyped
             score += 0.2 * ((x >> np.uint64(40)) * (1.0 / (1 << 24)))
             if score < least:
                 best, least = v, score
-        if best < 0:
+        if best < 0 and passed < len(line):
+            best = line[passed]
+        elif best < 0:
             while left < n and decided[left]:
                 left += 1
             best = left

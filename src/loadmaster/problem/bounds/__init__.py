@@ -10,7 +10,8 @@ Every bound is a relaxation of the problem's own execution model (``docs/bounds.
 
 The parameters of a bound (device weights, messages, windows) are searched for as long as that is cheap. Any
 value of theirs gives a valid bound: stopping early costs tightness, never validity. Contiguity,
-``max_calls`` and memory are relaxed, except that a class never goes where it alone does not fit. Devices
+``max_calls`` and memory are relaxed, except that a class never goes where it alone does not fit, and for the
+crowded critical path of ``offload``. Devices
 that are alike in every respect are one *kind* with a count; k, j, a and b below are kinds. An op which no
 device may run (the problem is then infeasible) counts as free everywhere.
 """

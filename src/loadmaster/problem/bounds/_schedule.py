@@ -24,6 +24,10 @@ BoolArray = npt.NDArray[np.bool_]
 
 CONE = 8
 """How many ancestors of an op are looked at for queueing; more hardly help."""
+MOST_PRICED = 2e6
+"""Combinations of arcs and two kinds of devices for which prices of memory are looked for."""
+PRICED_ROUNDS = 4
+"""Rounds of seven prices of memory each."""
 
 
 class Paths(NamedTuple):
@@ -78,6 +82,8 @@ def schedule_bounds(problem: Problem, view: View) -> list[Bound]:
         behind = _class_extremes(view, tail, np.minimum, math.inf)
         through = np.maximum(through, np.where(pool, 0.0, before + view.cost + behind))
         bounds.append(Bound(float(through.min(axis=1).max()), "largest class"))
+    if isinstance(problem.model, Offload):
+        bounds.append(Bound(_crowded_path(problem, view, order, arcs), "crowded critical path"))
     if not busy.any():
         return bounds
     number = view.number[busy]
@@ -159,6 +165,45 @@ def _placed_path(
     links = (np.ascontiguousarray(latency), np.ascontiguousarray(rate), flat)
     start: FloatArray = _starts(order, arcs.into(n), view.time, links, busy, view.of, cone)
     return start
+
+
+def _crowded_path(problem: Problem, view: View, order: IntArray, arcs: Arcs) -> float:
+    """The longest placed path if memory costs something, less what all memory costs; 0 if there is enough.
+
+    At a price of λ >= 0 per byte, any path of a feasible placement costs at most its time and λ times what the
+    devices hold together: a Lagrangian dual of the capacities. The best price is looked for among the prices
+    at which some op is as well off on a device with limited memory as elsewhere.
+    """
+    room = np.array([float(problem.capacity[kind].sum()) for kind in view.kinds])
+    limited = room < float(problem.memory.sum())
+    if not limited.any() or limited.all() or len(arcs.tail) * len(room) ** 2 > MOST_PRICED:
+        return 0.0
+    inside, outside = view.time[:, limited].min(axis=1), view.time[:, ~limited].min(axis=1)
+    known = np.isfinite(inside) & np.isfinite(outside) & (outside > inside) & (problem.memory > 0)
+    if not known.any():
+        return 0.0
+    ratio = np.sort((outside[known] - inside[known]) / problem.memory[known])
+    into, links = arcs.into(len(view.time)), (view.latency.copy(), view.rate.copy(), False)
+    paid = float(room[limited].sum())
+
+    def at(price: float) -> float:
+        time = view.time + price * problem.memory[:, None] * limited
+        start = _starts(order, into, time, links, np.zeros(len(room), np.bool_), view.of, 0)
+        # The difference of two sums loses what rounding added to either.
+        longest = float((start + time).min(axis=1).max())
+        return longest * (1.0 - 1e-11) - price * paid * (1.0 + 1e-11)
+
+    low, high = 0, len(ratio) - 1
+    best = 0.0
+    for _ in range(PRICED_ROUNDS):
+        tried = np.unique(np.linspace(low, high, 7).astype(np.int64))
+        values = [at(float(ratio[i])) for i in tried.tolist()]
+        i = int(np.argmax(values))
+        best = max(best, values[i])
+        low, high = int(tried[max(i - 1, 0)]), int(tried[min(i + 1, len(tried) - 1)])
+        if high - low <= 2:
+            break
+    return best
 
 
 @njit(cache=True, nogil=True)
