@@ -25,7 +25,11 @@ from loadmaster.hardware import Cluster, Costs, estimate, load_cluster, parse_to
 from loadmaster.placers import get_placer
 from loadmaster.placers._base import Placer
 from loadmaster.placers._coarsened import place_coarse
+from loadmaster.placers._incumbents import SOLVE_FROM
 from loadmaster.placers._search import Budget, ProgressCallback
+from loadmaster.placers.auto import Auto, lineup_of
+from loadmaster.placers.exact import CpSat, Exact, Milp
+from loadmaster.placers.single import Single
 from loadmaster.plan import Plan, is_plan, placement_from_document
 from loadmaster.problem import (
     Concurrent,
@@ -227,6 +231,10 @@ def place(
 
 def _warm_up(placer: Placer, problem: Problem) -> None:
     """Place a tiny problem of the same kind, so that loading or compiling kernels does not count against the budget."""
+    if isinstance(placer, Auto):
+        for member in (Single(), *(member for part in lineup_of(problem) for member in part)):
+            _warm_up(member, problem)
+        return
     key = (placer.name, problem.model, problem.devices)
     if key in _warm:
         return
@@ -245,7 +253,9 @@ def _warm_up(placer: Placer, problem: Problem) -> None:
         rate=rng.random((problem.devices, problem.devices)),
     )
     if placer.supports(tiny) is None:
-        placer.place(tiny, budget=Budget(evaluations=WARM_UP))
+        # Solvers have no kernels; they might take long.
+        enough = WARM_UP if isinstance(placer, Exact | CpSat | Milp) else SOLVE_FROM
+        placer.place(tiny, budget=Budget(evaluations=enough))
 
 
 _warm: set[tuple[str, ExecutionModel, int]] = set()

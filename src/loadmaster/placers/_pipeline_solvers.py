@@ -13,7 +13,15 @@ from loadmaster.placers._search import Budget, Search
 from loadmaster.placers._solving import Solver, drive
 from loadmaster.problem import Pipeline, Placement, Problem
 
-__all__ = ["MAX_CLAUSES", "SolverName", "solve_pipeline", "solve_with", "unsolvable"]
+__all__ = [
+    "MAX_CLAUSES",
+    "SolverName",
+    "first_part",
+    "seconds_or",
+    "solve_pipeline",
+    "solve_with",
+    "unsolvable",
+]
 
 SolverName = Literal["cp-sat", "milp"]
 
@@ -42,12 +50,17 @@ def solve_pipeline(
     if not has_room_to_solve(search):
         quick_answers(search, search.budget, seed)
         return
+    quick_answers(search, first_part(search), seed)
+    if not solve_with(search, names, workers=workers, seed=seed):
+        quick_answers(search, part_of(search, 1.0, float("inf")), seed)
+
+
+def first_part(search: Search) -> Budget:
+    """What local search has before a solver begins."""
     first = part_of(search, 0.1, 3.0)
     if first.evaluations is None:
         first = Budget(first.seconds, FIRST_MOVES * search.problem.classes)
-    quick_answers(search, first, seed)
-    if not solve_with(search, names, workers=workers, seed=seed):
-        quick_answers(search, part_of(search, 1.0, float("inf")), seed)
+    return first
 
 
 def solve_with(

@@ -16,7 +16,10 @@ from loadmaster.placers._board import Board, using
 from loadmaster.placers._feasible import prove_infeasible
 from loadmaster.placers._search import Budget, Progress, ProgressCallback, Search
 from loadmaster.placers.annealing import Annealing
-from loadmaster.placers.exact import Exact
+from loadmaster.placers.beam import Beam
+from loadmaster.placers.calls import Calls
+from loadmaster.placers.cpop import Cpop
+from loadmaster.placers.exact import CpSat, Exact
 from loadmaster.placers.expert import Expert
 from loadmaster.placers.frontier import Frontier
 from loadmaster.placers.greedy import Greedy
@@ -24,7 +27,9 @@ from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
+from loadmaster.placers.lookahead import Lookahead
 from loadmaster.placers.min_cut import MinCut
+from loadmaster.placers.peft import Peft
 from loadmaster.placers.single import Single
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial, Solution
 from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
@@ -56,20 +61,23 @@ def lineup_of(problem: Problem) -> Lineup:
     """The members for a problem: those of its execution model that support its settings."""
     rules: tuple[Placer, ...] = (Greedy(), Expert())
     provers: tuple[Placer, ...] = ()
+    searchers: tuple[Placer, ...] = (LocalSearch(), Annealing())
     match problem.model:
         case Serial():
             provers = (MinCut(),)
         case Concurrent():
-            rules = (Heft(), *rules)
+            rules = (Heft(), Lookahead(), Peft(), Cpop(), *rules)
+            provers = (CpSat(),)
+            searchers = (LocalSearch(), Beam(), LocalSearch(), Annealing())
         case Pipeline(contiguity="chain"):
             provers = (IdealDp(), LinearDp())
         case Pipeline(contiguity=contiguity):
             provers = (*((LinearDp(),) if contiguity == "device" else ()), Frontier(), Exact())
         case Offload():
-            rules = (Heft(), *rules)
+            provers = (Calls(), CpSat())
     fits = [
         tuple(member for member in part if member.supports(problem) is None)
-        for part in (rules, provers, (LocalSearch(), Annealing()))
+        for part in (rules, provers, searchers)
     ]
     return Lineup(*fits)
 

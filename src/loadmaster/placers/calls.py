@@ -31,6 +31,8 @@ FloatArray = npt.NDArray[np.float64]
 
 CLOSED = 1e-6
 """A relative gap that is not worth closing further."""
+OUTDATED = 2e-3
+"""An improvement of the best placement (relative) after which a line is begun anew."""
 CUTS = 70
 """Positions of a topological order between which intervals are told to the master to begin with."""
 ROUND_EVERY = 10
@@ -49,8 +51,8 @@ class Calls:
     priced exactly, memory included, by dynamic programming over a narrow order of the graph
     (``_call_bound.py``). Several paths are tried. Where the order is too wide there is only the general bound.
 
-    With ``max_calls`` above 1 the answer for single calls is found first, with half of the time, so that more
-    calls are never worse.
+    With ``max_calls`` above 1 the answer for single calls is found first, with half of the time, and the search
+    goes on from there.
 
     Complexity: O(pairs of ideals within memory · accelerators) for chains; O(states · budgets of memory) per
     pricing, with at most 3^(open nets + 1) states per class.
@@ -105,7 +107,8 @@ class Calls:
                 chain_calls(search, self, seed)
                 borrow(search, LocalSearch(), part_of(search, 0.1, 4.0), seed)
                 prove_calls(search, self, seed)
-            borrow(search, LocalSearch(), Budget(), seed)
+            if relative_gap(search.cost, search.bound.value) > CLOSED:
+                borrow(search, LocalSearch(), Budget(), seed)
         return search.solution(seed, parameters(self))
 
     def _single_calls(self, search: Search, seed: int) -> None:
@@ -178,9 +181,12 @@ def prove_calls(search: Search, settings: Calls, seed: int) -> None:
     paths = paths[: settings.lines]
     for i, ops in enumerate(paths):
         share = search.seconds + (until - search.seconds) * (0.7 if i < len(paths) - 1 else 1.0)
-        line = _Line(search, problem, bundles, accelerators, ops, settings, rng)
-        with contextlib.suppress(_Enough):
-            line.run(share)
+        again = True
+        while again and search.seconds < share:
+            line = _Line(search, problem, bundles, accelerators, ops, settings, rng)
+            with contextlib.suppress(_Enough):
+                line.run(share)
+            again = line.outdated
         if relative_gap(search.cost, search.bound.value) <= CLOSED:
             break
     search.check()
@@ -203,6 +209,7 @@ class _Line:
         self._problem = problem
         self._accelerators = accelerators
         self._rng = rng
+        self._limit = search.cost
         model = problem.model
         assert isinstance(model, Offload)
         self._bound: CallBound | None = call_bound(
@@ -214,6 +221,11 @@ class _Line:
             limit=search.cost,
             most=settings.max_states,
         )
+
+    @property
+    def outdated(self) -> bool:
+        """A much better placement has been found since: with its cost as limit there are fewer states."""
+        return self._bound is not None and self._search.cost < self._limit * (1.0 - OUTDATED)
 
     def run(self, until: float) -> None:
         """Until there is nothing to gain on this line, or the moment has come."""
@@ -234,7 +246,11 @@ class _Line:
                     self._round()
                 note_bound(search, bound.value, "calls")
                 search.check()
-                if bound.possible <= search.bound.value * (1.0 + CLOSED) or search.seconds > until:
+                if (
+                    bound.possible <= search.bound.value * (1.0 + CLOSED)
+                    or search.seconds > until
+                    or self.outdated
+                ):
                     break
             self._round()
         finally:

@@ -1,16 +1,28 @@
-"""Exact solvers for pipelined throughput without chains: CP-SAT, HiGHS, and both side by side."""
+"""General solvers: CP-SAT, HiGHS, and both side by side."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from loadmaster.placers._base import parameters
+from loadmaster.placers._cpsat_concurrent import solve_concurrent
+from loadmaster.placers._cpsat_offload import solve_offload
 from loadmaster.placers._feasible import prove_infeasible
-from loadmaster.placers._pipeline_solvers import SolverName, seconds_or, solve_pipeline, unsolvable
+from loadmaster.placers._incumbents import construct, has_room_to_solve, note_bound, part_of, quick_answers
+from loadmaster.placers._pipeline_solvers import (
+    SolverName,
+    first_part,
+    seconds_or,
+    solve_pipeline,
+    unsolvable,
+)
 from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.problem import Placement, Problem, Solution
+from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial, Solution
 from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem.bounds._linear import linear_bound
 
 __all__ = ["CpSat", "Exact", "Milp"]
 
@@ -46,29 +58,74 @@ class _PipelineSolver:
     ) -> Solution:
         """Solve until there is a proof or the budget is used up (60 seconds if it sets no limit)."""
         prove_infeasible(problem)
-        workers = getattr(self, "workers", 1)
         budget = seconds_or(budget, SECONDS)
         with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            solve_pipeline(search, self.solvers, workers=workers, start=start, seed=seed)
+            self.solve(search, start, seed)
         return search.solution(seed, parameters(self))
+
+    def solve(self, search: Search, start: Placement | None, seed: int) -> None:
+        """Local search, then the solvers."""
+        workers = getattr(self, "workers", 1)
+        solve_pipeline(search, self.solvers, workers=workers, start=start, seed=seed)
 
 
 @dataclass(frozen=True)
 class CpSat(_PipelineSolver):
-    """CP-SAT: clause learning with linear relaxations, on costs rounded down to whole units.
+    """CP-SAT: clause learning with linear relaxations, on times rounded down to whole units.
+
+    For ``pipeline`` the 0/1 program; for ``offload`` calls as slots with a start and a length
+    (``_cpsat_offload.py``); for ``concurrent`` placement and schedule together, the schedule returned as ``order``
+    (``_cpsat_concurrent.py``), after a linear relaxation whose bound may be the better one.
 
     References
     ----------
     L. Perron, F. Didier, "CP-SAT", OR-tools, https://developers.google.com/optimization. J. Tarnawski et al.,
-    "Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020 (the program).
+    "Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020 (the programs of pipeline and
+    offload).
     """
 
     workers: int = 4
     """Threads of CP-SAT; fewer than four leave out strategies that it needs."""
+    max_ops: int = 150
+    """Larger graphs are not scheduled (``concurrent``) or called (``offload``): local search has the time."""
 
     name: ClassVar[str] = "cp-sat"
-    summary: ClassVar[str] = "pipelined throughput as a 0/1 program, by OR-tools' CP-SAT"
+    summary: ClassVar[str] = "pipeline, offload and concurrent by OR-tools' CP-SAT, with a proof"
     solvers: ClassVar[tuple[SolverName, ...]] = ("cp-sat",)
+
+    def supports(self, problem: Problem) -> str | None:
+        """All but ``serial`` and chains."""
+        if isinstance(problem.model, Offload | Concurrent):
+            return None
+        if isinstance(problem.model, Serial):
+            return "serial has a better exact method: use min-cut"
+        return unsolvable(problem)
+
+    def solve(self, search: Search, start: Placement | None, seed: int) -> None:
+        """By execution model."""
+        model = search.problem.model
+        if isinstance(model, Pipeline):
+            super().solve(search, start, seed)
+            return
+        construct(search, start, seed)
+        if has_room_to_solve(search):
+            quick_answers(search, first_part(search), seed)
+            if isinstance(model, Concurrent):
+                _relax(search)
+            if search.problem.n <= self.max_ops:
+                solve = solve_offload if isinstance(model, Offload) else solve_concurrent
+                if solve(search, workers=self.workers, seed=seed):
+                    return
+        quick_answers(search, part_of(search, 1.0, np.inf), seed)
+
+
+def _relax(search: Search) -> None:
+    """The linear relaxation of a schedule, in a fifth of the time."""
+    limit = part_of(search, 0.2, 10.0).seconds
+    if limit is not None:
+        relaxed = linear_bound(search.problem, known=search.cost, seconds=limit)
+        note_bound(search, relaxed.value, relaxed.name)
+        search.check()
 
 
 @dataclass(frozen=True)
