@@ -19,7 +19,7 @@ from loadmaster.placers._frontier_order import costly_nets, narrow_order
 from loadmaster.placers._frontier_prover import Certificate, Pricer
 from loadmaster.placers._frontier_states import States, states_of
 from loadmaster.placers._incumbents import construct, has_room_to_solve, note_bound, part_of, quick_answers
-from loadmaster.placers._pipeline_solvers import seconds_or, solve_with
+from loadmaster.placers._pipeline_solvers import first_part, seconds_or, solve_with
 from loadmaster.placers._search import Budget, ProgressCallback, Search
 from loadmaster.problem import Pipeline, Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
@@ -95,7 +95,7 @@ class Frontier:
         with Search(problem, budget, self.name, evaluator, on_progress) as search:
             construct(search, start, seed)
             if has_room_to_solve(search):
-                quick_answers(search, part_of(search, 0.1, 4.0), seed)
+                quick_answers(search, first_part(search), seed)
                 width = close_gap(search, self, seed)
                 if width is not None:
                     note = f" (a frontier of {width} tensors is too wide)"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.errors import InputError
+from loadmaster.errors import InfeasibleError, InputError
 from loadmaster.graph import Graph
 from loadmaster.graph._order import csr_from_pairs, sum_by
 from loadmaster.hardware import Cluster
@@ -263,7 +263,7 @@ class Problem:
             for v in ops:
                 if pin[v] not in (-1, d):
                     first, second = self.cluster.names[pin[v]], self.cluster.names[d]
-                    raise InputError(
+                    raise InfeasibleError(
                         f"op {self.graph.names[v]!r} is pinned both to {first!r} and to {second!r}"
                     )
                 pin[v] = d
