@@ -5,6 +5,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 DEMO_MODEL ?= zoo:inception-v3
 DEMO_BUDGET ?= 5s
+DEMO_REPORT ?= demo-report.html
 BENCH_ARGS ?=
 
 VENV := .venv
@@ -18,8 +19,9 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(INSTALLED) ## place Inception-V3 on a CPU, an integrated and a discrete GPU with every method
-	$(BIN)/loadmaster compare $(DEMO_MODEL) --cluster hsdag --budget $(DEMO_BUDGET)
+	$(BIN)/loadmaster compare $(DEMO_MODEL) --cluster hsdag --budget $(DEMO_BUDGET) --report $(DEMO_REPORT)
 	$(BIN)/loadmaster place $(DEMO_MODEL) --cluster hsdag --model serial --method min-cut
+	@echo "Look at the report: $(abspath $(DEMO_REPORT))"
 
 test: $(INSTALLED) ## run the tests (WORKERS=2, PYTEST_ARGS='-k serial')
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)

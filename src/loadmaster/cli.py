@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from loadmaster import __version__
+from loadmaster import __version__, cli_report
+from loadmaster.cli_report import ReportFile
 from loadmaster.errors import InfeasibleError, InputError, LoadmasterError
 
 if TYPE_CHECKING:
@@ -289,6 +290,7 @@ def place(
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="PLAN", help="Write the plan to this file.")
     ] = None,
+    report: ReportFile = None,
     as_json: Json = False,
 ) -> None:
     """Place a model: find a placement and prove how good it is."""
@@ -298,8 +300,8 @@ def place(
     from loadmaster.plan import Plan, solution_document
     from loadmaster.report._live import LiveProgress
 
-    if output is not None:
-        check_writable(output)
+    for path in filter(None, (output, report)):
+        check_writable(path)
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
     op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
     shapes, pins, forbids = shape or (), pin or (), forbid or ()
@@ -325,6 +327,8 @@ def place(
             Plan.from_solution(problem, solution).save(output)
         except InputError as error:  # the result is still worth printing
             lost = error
+    if report is not None:
+        cli_report.write_report(report, problem, [solution])
     document = solution_document(problem, solution)
     if as_json:
         from loadmaster.report._documents import to_json
@@ -412,16 +416,20 @@ def compare(
     budget: Time = None,
     evaluations: Evaluations = None,
     seed: Seed = 0,
+    report: ReportFile = None,
     as_json: Json = False,
 ) -> None:
     """Compare methods, each with the same budget."""
     seconds = _seconds(budget)
     from loadmaster import api
+    from loadmaster._atomic import check_writable
     from loadmaster.plan import solution_document
     from loadmaster.problem.coarsen import coarsen as coarsened
     from loadmaster.report._documents import failure_document, to_json
     from loadmaster.report._live import LiveProgress
 
+    if report is not None:
+        check_writable(report)
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
     op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
     shapes, pins, forbids = shape or (), pin or (), forbid or ()
@@ -452,6 +460,16 @@ def compare(
         else solution_document(problem, result)
         for name, result in zip(names, results, strict=False)  # fewer results than names after an interrupt
     ]
+    if report is not None:
+        found = dict(zip(names, results, strict=False))
+        cli_report.write_report(
+            report,
+            problem,
+            [result for result in results if not isinstance(result, InfeasibleError)],
+            failures={
+                name: str(result) for name, result in found.items() if isinstance(result, InfeasibleError)
+            },
+        )
     if as_json:
         typer.echo(to_json(documents))
     else:
@@ -543,6 +561,9 @@ def export(
         typer.echo(text, nl=False)
     else:
         write_atomically(output, text.encode())
+
+
+cli_report.register(app)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class Plan:
                 "history": [[point.seconds, point.evaluations, point.cost] for point in solution.history],
                 "measured": None if measured is None else plain(measured),
                 "problem": _pack_problem(problem),
-                "versions": _versions(),
+                "versions": versions(),
             }
         )
 
@@ -274,7 +274,8 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The programs that take part, by name."""
     return {
         "loadmaster": __version__,
         "python": platform.python_version(),
