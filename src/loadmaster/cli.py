@@ -174,13 +174,13 @@ Seed = Annotated[int, typer.Option(help="Makes a search repeat.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
-def _seconds(text: str | None) -> float | None:
+def _seconds(text: str | None, option: str = "--budget") -> float | None:
     """A time such as ``500ms``, ``60s``, ``2m``, ``1h`` or ``1.5``, in seconds."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)?", text.strip())
     if not match:
-        raise InputError(f"--budget {text!r} is not a time: give e.g. 500ms, 60s, 2m or 1h")
+        raise InputError(f"{option} {text!r} is not a time: give e.g. 500ms, 60s, 2m or 1h")
     return float(match[1]) * {"ms": 1e-3, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
 
 
