@@ -544,18 +544,36 @@ def clusters(
 def export(
     plan: PlanFile,
     format: Annotated[
-        str, typer.Option("--format", "-f", metavar="openvino|dot", help="Format to write.")
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="openvino|onnxruntime|device-map|split-points|dot",
+            help="Format to write.",
+        ),
     ] = "openvino",
+    onnx: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="onnxruntime: copy this model to --output with annotations in it."),
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
     ] = None,
 ) -> None:
-    """Write a plan for another program: OpenVINO affinities or Graphviz."""
+    """Write a plan for another program: OpenVINO, ONNX Runtime, PyTorch or Graphviz."""
     from loadmaster import export as exporters
     from loadmaster._atomic import write_atomically
     from loadmaster.plan import Plan
 
+    if onnx is not None:
+        if format != "onnxruntime" or output is None:
+            raise InputError(
+                "--onnx needs --format onnxruntime and an --output to write the annotated model to"
+            )
+        found = exporters.write_annotated(Plan.load(plan), onnx, output)
+        _say(f"{found:,} nodes are annotated in {output}")
+        return
     text = exporters.export(Plan.load(plan), format)
     if output is None:
         typer.echo(text, nl=False)
