@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from loadmaster import __version__
 from loadmaster._atomic import write_atomically
+from loadmaster._notebook import facts_html, rows_html
+from loadmaster._units import percent, seconds_text
 from loadmaster.errors import InputError
 from loadmaster.graph import Graph
 from loadmaster.graph._json import Record, read_json
@@ -56,6 +58,22 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"Plan({self.graph_name!r}, {self.document.get('model')}, cost {self.document.get('cost')})"
+
+    def _repr_html_(self) -> str:
+        names = list(self.document["placement"].values())
+        rows = [
+            (device["name"], device["kind"], f"{names.count(device['name']):,}")
+            for device in self.document["devices"]
+        ]
+        facts = [
+            ("cost", seconds_text(self.document["cost"])),
+            ("bound", f"{seconds_text(self.document['bound'])} by {self.document['bound_by']}"),
+            ("gap", "proven optimal" if self.document["optimal"] else percent(self.document["gap"])),
+            ("execution model", str(self.document["model"])),
+            ("method", f"{self.document['method']}, seed {self.document['seed']}"),
+        ]
+        table = rows_html(("device", "kind", "ops"), rows)
+        return facts_html(f"Plan for {self.graph_name}", facts) + table
 
     def __eq__(self, other: object) -> bool:
         return self.to_bytes() == other.to_bytes() if isinstance(other, Plan) else NotImplemented
