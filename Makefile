@@ -5,6 +5,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 DEMO_MODEL ?= zoo:inception-v3
 DEMO_BUDGET ?= 5s
+DEMO_REPORT ?= demo-report.html
 BENCH_ARGS ?=
 
 VENV := .venv
@@ -12,14 +13,15 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format docs screenshots bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(INSTALLED) ## place Inception-V3 on a CPU, an integrated and a discrete GPU with every method
-	$(BIN)/loadmaster compare $(DEMO_MODEL) --cluster hsdag --budget $(DEMO_BUDGET)
+	$(BIN)/loadmaster compare $(DEMO_MODEL) --cluster hsdag --budget $(DEMO_BUDGET) --report $(DEMO_REPORT)
 	$(BIN)/loadmaster place $(DEMO_MODEL) --cluster hsdag --model serial --method min-cut
+	@echo "Look at the report: $(abspath $(DEMO_REPORT))"
 
 test: $(INSTALLED) ## run the tests (WORKERS=2, PYTEST_ARGS='-k serial')
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -32,6 +34,12 @@ lint: $(INSTALLED) ## check formatting, lint rules and types
 format: $(INSTALLED) ## format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+docs: $(INSTALLED) ## build the documentation into build/site; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+screenshots: $(INSTALLED) ## make the pictures of README and documentation afresh
+	$(BIN)/python -m benchmarks.screenshots
 
 bench: $(INSTALLED) ## measure the kernels against their references (BENCH_ARGS='...')
 	$(BIN)/python -m benchmarks.kernels $(BENCH_ARGS)

@@ -70,6 +70,9 @@ def test_graphviz_shows_devices_cuts_and_a_legend(plan):
 
 
 def test_an_unknown_format_is_named(plan):
-    with pytest.raises(InputError, match=r"the format 'png' is unknown: choose one of openvino, dot"):
+    with pytest.raises(
+        InputError,
+        match=r"the format 'png' is unknown: choose one of openvino, onnxruntime, device-map, split-points, dot",
+    ):
         export(plan, "png")
-    assert set(EXPORTERS) == {"openvino", "dot"}
+    assert set(EXPORTERS) == {"openvino", "onnxruntime", "device-map", "split-points", "dot"}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from loadmaster import __version__
+from loadmaster import __version__, cli_report
+from loadmaster.cli_report import ReportFile
 from loadmaster.errors import InfeasibleError, InputError, LoadmasterError
 
 if TYPE_CHECKING:
@@ -173,13 +174,13 @@ Seed = Annotated[int, typer.Option(help="Makes a search repeat.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
-def _seconds(text: str | None) -> float | None:
+def _seconds(text: str | None, option: str = "--budget") -> float | None:
     """A time such as ``500ms``, ``60s``, ``2m``, ``1h`` or ``1.5``, in seconds."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)?", text.strip())
     if not match:
-        raise InputError(f"--budget {text!r} is not a time: give e.g. 500ms, 60s, 2m or 1h")
+        raise InputError(f"{option} {text!r} is not a time: give e.g. 500ms, 60s, 2m or 1h")
     return float(match[1]) * {"ms": 1e-3, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
 
 
@@ -289,6 +290,7 @@ def place(
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="PLAN", help="Write the plan to this file.")
     ] = None,
+    report: ReportFile = None,
     as_json: Json = False,
 ) -> None:
     """Place a model: find a placement and prove how good it is."""
@@ -298,8 +300,8 @@ def place(
     from loadmaster.plan import Plan, solution_document
     from loadmaster.report._live import LiveProgress
 
-    if output is not None:
-        check_writable(output)
+    for path in filter(None, (output, report)):
+        check_writable(path)
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
     op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
     shapes, pins, forbids = shape or (), pin or (), forbid or ()
@@ -325,6 +327,8 @@ def place(
             Plan.from_solution(problem, solution).save(output)
         except InputError as error:  # the result is still worth printing
             lost = error
+    if report is not None:
+        cli_report.write_report(report, problem, [solution])
     document = solution_document(problem, solution)
     if as_json:
         from loadmaster.report._documents import to_json
@@ -412,16 +416,20 @@ def compare(
     budget: Time = None,
     evaluations: Evaluations = None,
     seed: Seed = 0,
+    report: ReportFile = None,
     as_json: Json = False,
 ) -> None:
     """Compare methods, each with the same budget."""
     seconds = _seconds(budget)
     from loadmaster import api
+    from loadmaster._atomic import check_writable
     from loadmaster.plan import solution_document
     from loadmaster.problem.coarsen import coarsen as coarsened
     from loadmaster.report._documents import failure_document, to_json
     from loadmaster.report._live import LiveProgress
 
+    if report is not None:
+        check_writable(report)
     settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
     op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
     shapes, pins, forbids = shape or (), pin or (), forbid or ()
@@ -452,6 +460,16 @@ def compare(
         else solution_document(problem, result)
         for name, result in zip(names, results, strict=False)  # fewer results than names after an interrupt
     ]
+    if report is not None:
+        found = dict(zip(names, results, strict=False))
+        cli_report.write_report(
+            report,
+            problem,
+            [result for result in results if not isinstance(result, InfeasibleError)],
+            failures={
+                name: str(result) for name, result in found.items() if isinstance(result, InfeasibleError)
+            },
+        )
     if as_json:
         typer.echo(to_json(documents))
     else:
@@ -526,23 +544,44 @@ def clusters(
 def export(
     plan: PlanFile,
     format: Annotated[
-        str, typer.Option("--format", "-f", metavar="openvino|dot", help="Format to write.")
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="openvino|onnxruntime|device-map|split-points|dot",
+            help="Format to write.",
+        ),
     ] = "openvino",
+    onnx: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="onnxruntime: copy this model to --output with annotations in it."),
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
     ] = None,
 ) -> None:
-    """Write a plan for another program: OpenVINO affinities or Graphviz."""
+    """Write a plan for another program: OpenVINO, ONNX Runtime, PyTorch or Graphviz."""
     from loadmaster import export as exporters
     from loadmaster._atomic import write_atomically
     from loadmaster.plan import Plan
 
+    if onnx is not None:
+        if format != "onnxruntime" or output is None:
+            raise InputError(
+                "--onnx needs --format onnxruntime and an --output to write the annotated model to"
+            )
+        found = exporters.write_annotated(Plan.load(plan), onnx, output)
+        _say(f"{found:,} nodes are annotated in {output}")
+        return
     text = exporters.export(Plan.load(plan), format)
     if output is None:
         typer.echo(text, nl=False)
     else:
         write_atomically(output, text.encode())
+
+
+cli_report.register(app)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from loadmaster._export_onnxruntime import annotate, layer_assignment, write_annotated
+from loadmaster._export_torch import device_map, split_points
 from loadmaster.errors import InputError
 from loadmaster.plan import Plan
 
-__all__ = ["EXPORTERS", "export", "graphviz", "openvino_affinity"]
+__all__ = [
+    "EXPORTERS",
+    "annotate",
+    "device_map",
+    "export",
+    "graphviz",
+    "layer_assignment",
+    "openvino_affinity",
+    "split_points",
+    "write_annotated",
+]
 
 COLOURS = (
     "#8dd3c7",
@@ -76,7 +88,13 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-EXPORTERS: dict[str, Callable[[Plan], str]] = {"openvino": openvino_affinity, "dot": graphviz}
+EXPORTERS: dict[str, Callable[[Plan], str]] = {
+    "openvino": openvino_affinity,
+    "onnxruntime": layer_assignment,
+    "device-map": device_map,
+    "split-points": split_points,
+    "dot": graphviz,
+}
 """Format name -> exporter."""
 
 

@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from loadmaster import __version__
 from loadmaster._atomic import write_atomically
+from loadmaster._notebook import facts_html, rows_html
+from loadmaster._units import percent, seconds_text
 from loadmaster.errors import InputError
 from loadmaster.graph import Graph
 from loadmaster.graph._json import Record, read_json
@@ -57,6 +59,22 @@ class Plan:
     def __repr__(self) -> str:
         return f"Plan({self.graph_name!r}, {self.document.get('model')}, cost {self.document.get('cost')})"
 
+    def _repr_html_(self) -> str:
+        names = list(self.document["placement"].values())
+        rows = [
+            (device["name"], device["kind"], f"{names.count(device['name']):,}")
+            for device in self.document["devices"]
+        ]
+        facts = [
+            ("cost", seconds_text(self.document["cost"])),
+            ("bound", f"{seconds_text(self.document['bound'])} by {self.document['bound_by']}"),
+            ("gap", "proven optimal" if self.document["optimal"] else percent(self.document["gap"])),
+            ("execution model", str(self.document["model"])),
+            ("method", f"{self.document['method']}, seed {self.document['seed']}"),
+        ]
+        table = rows_html(("device", "kind", "ops"), rows)
+        return facts_html(f"Plan for {self.graph_name}", facts) + table
+
     def __eq__(self, other: object) -> bool:
         return self.to_bytes() == other.to_bytes() if isinstance(other, Plan) else NotImplemented
 
@@ -88,7 +106,7 @@ class Plan:
                 "history": [[point.seconds, point.evaluations, point.cost] for point in solution.history],
                 "measured": None if measured is None else plain(measured),
                 "problem": _pack_problem(problem),
-                "versions": _versions(),
+                "versions": versions(),
             }
         )
 
@@ -274,7 +292,8 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The programs that take part, by name."""
     return {
         "loadmaster": __version__,
         "python": platform.python_version(),

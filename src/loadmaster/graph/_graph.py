@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -10,6 +11,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from loadmaster._notebook import facts_html
+from loadmaster._units import bytes_text
 from loadmaster.graph._order import (
     csr_from_pairs,
     longest_path_levels,
@@ -88,6 +91,22 @@ class Graph:
     def __repr__(self) -> str:
         label = f"{self.name!r}, " if self.name else ""
         return f"Graph({label}{self.n} ops, {self.tensors} tensors, {self.edges} edges)"
+
+    def _repr_html_(self) -> str:
+        types = ", ".join(
+            f"{kind or 'unknown'} {count:,}" for kind, count in Counter(self.op_types).most_common(6)
+        )
+        return facts_html(
+            f"Graph {self.name}".strip(),
+            [
+                ("ops", f"{self.n:,}"),
+                ("tensors", f"{self.tensors:,} ({bytes_text(float(self.tensor_bytes.sum()))})"),
+                ("edges", f"{self.edges:,}"),
+                ("weights", bytes_text(float(self.param_bytes.sum()))),
+                ("flops", f"{float(self.flops.sum()):.4g}"),
+                ("most common types", types),
+            ],
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):

@@ -2,7 +2,7 @@
 
 from loadmaster.errors import InputError
 from loadmaster.placers._base import Placer, parameters
-from loadmaster.placers._search import Budget, Progress, ProgressCallback
+from loadmaster.placers._search import Budget, Progress, ProgressCallback, Search
 from loadmaster.placers.accelerate import Accelerate
 from loadmaster.placers.annealing import Annealing
 from loadmaster.placers.auto import Auto
@@ -30,7 +30,16 @@ from loadmaster.placers.pipedream import PipeDream
 from loadmaster.placers.random import Random
 from loadmaster.placers.single import Single
 
-__all__ = ["PLACERS", "Budget", "Placer", "Progress", "ProgressCallback", "get_placer", "parameters"]
+__all__ = [
+    "PLACERS",
+    "Budget",
+    "Placer",
+    "Progress",
+    "ProgressCallback",
+    "Search",
+    "get_placer",
+    "parameters",
+]
 
 PLACERS: dict[str, Placer] = {
     placer.name: placer

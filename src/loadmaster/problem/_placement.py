@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loadmaster._notebook import facts_html
+from loadmaster._units import percent, seconds_text
 from loadmaster.errors import InputError
 from loadmaster.problem._problem import Problem
 
@@ -124,6 +126,23 @@ class Solution:
     def optimal(self) -> bool:
         """Proven optimal, under the problem's own settings."""
         return self.gap <= OPTIMAL_GAP
+
+    def _repr_html_(self) -> str:
+        return facts_html(
+            "Solution",
+            [
+                ("cost", seconds_text(self.cost)),
+                ("bound", f"{seconds_text(self.bound)} by {self.bound_by}"),
+                ("gap", "proven optimal" if self.optimal else percent(self.gap)),
+                ("method", f"{self.method}, seed {self.seed}"),
+                ("found by", self.found_by or self.method),
+                (
+                    "search",
+                    f"{self.evaluations:,} evaluations in {seconds_text(self.seconds)} ({self.stopped})",
+                ),
+                ("ops per device", ", ".join(f"{count:,}" for count in np.bincount(self.placement.device))),
+            ],
+        )
 
 
 def relative_gap(cost: float, bound: float) -> float:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loadmaster._notebook import facts_html, rows_html
+from loadmaster._units import bytes_text, seconds_text
 from loadmaster.errors import InfeasibleError, InputError
 from loadmaster.graph import Graph
 from loadmaster.graph._order import csr_from_pairs, sum_by
@@ -224,6 +226,26 @@ class Problem:
 
     def __repr__(self) -> str:
         return f"Problem({self.graph!r}, {self.devices} devices, {self.model!r})"
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("graph", f"{self.graph.name or 'unnamed'}, {self.n:,} ops"),
+            ("execution model", repr(self.model)),
+            ("op times", self.provenance),
+            ("pinned", f"{int((self.pin >= 0).sum()):,} ops"),
+        ]
+        rows = [
+            (
+                device.name,
+                device.kind,
+                "unlimited" if np.isinf(self.capacity[d]) else bytes_text(float(self.capacity[d])),
+                f"{int(np.isfinite(self.time[:, d]).sum()):,}",
+                seconds_text(float(self.time[np.isfinite(self.time[:, d]), d].sum())),
+            )
+            for d, device in enumerate(self.cluster.devices)
+        ]
+        head = ("device", "kind", "memory", "supported ops", "all of them")
+        return facts_html("Problem", facts) + rows_html(head, rows)
 
     @cached_property
     def digest(self) -> str:

@@ -1,0 +1,149 @@
+"""Plans for PyTorch: ``device_map`` of Hugging Face's accelerate, and split points of torch's pipelining.
+
+Both speak of modules, a plan of ops. The module of an op is the scope of its name: ``/encoder/layers.0/fc/MatMul``,
+as torch's ONNX export writes it, belongs to ``encoder.layers.0.fc``; a name without a slash is a module's own name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.errors import InputError
+from loadmaster.plan import Plan
+from loadmaster.problem import Problem
+
+__all__ = ["device_map", "module_of", "split_points"]
+
+
+def module_of(op: str) -> str:
+    """The module that an op belongs to; empty for ops of the model itself.
+
+    >>> module_of("/encoder/layers.0/fc/MatMul"), module_of("/layers/layers.1/Relu"), module_of("fc1")
+    ('encoder.layers.0.fc', 'layers.1', 'fc1')
+    """
+    if "/" not in op:
+        return op
+    parts: list[str] = []
+    for part in op.strip("/").split("/")[:-1]:
+        if parts and part.startswith(parts[-1] + "."):  # torch writes a Sequential's name twice
+            parts.pop()
+        parts.append(part)
+    return ".".join(parts)
+
+
+def torch_devices(problem: Problem) -> list[str | int]:
+    """What torch calls the devices: ``"cpu"`` for CPUs, numbers for GPUs in their order, else the name."""
+    gpus = 0
+    found: list[str | int] = []
+    for device in problem.cluster.devices:
+        if device.kind == "cpu":
+            found.append("cpu")
+        elif device.kind in ("gpu", "acc"):
+            found.append(gpus)
+            gpus += 1
+        else:
+            found.append(device.name)
+    return found
+
+
+def device_map(plan: Plan) -> str:
+    """``{module: device}`` as ``accelerate.dispatch_model`` and ``from_pretrained(device_map=...)`` take it.
+
+    A module is named with the largest parent whose ops all go to one device. A module that itself is divided goes
+    where most of its weights are, or most of its time where it has none.
+
+    Raises
+    ------
+    InputError : no op belongs to a module.
+    """
+    problem, device = plan.problem(), plan.placement().device
+    weight: dict[str, npt.NDArray[np.float64]] = {}
+    for v, name in enumerate(problem.graph.names):
+        module = module_of(name)
+        if module:
+            share = weight.setdefault(module, np.zeros((2, problem.devices)))
+            share[0, device[v]] += problem.graph.param_bytes[v]
+            share[1, device[v]] += problem.mean_time[v] + 1e-12
+    if not weight:
+        raise InputError(f"{plan.source}: no op name has the scope of a module, e.g. '/encoder/fc/MatMul'")
+    home = {module: int(np.lexsort((share[1], share[0]))[-1]) for module, share in weight.items()}
+    names = torch_devices(problem)
+    return json.dumps({module: names[d] for module, d in _merged(home).items()}, indent=1) + "\n"
+
+
+def _merged(home: dict[str, int]) -> dict[str, int]:
+    """Parents in place of their children, where all children go to one device."""
+    below: dict[str, set[int]] = defaultdict(set)
+    for module, d in home.items():
+        parts = module.split(".")
+        for i in range(1, len(parts) + 1):
+            below[".".join(parts[:i])].add(d)
+    merged: dict[str, int] = {}
+    for module, d in home.items():
+        parts = module.split(".")
+        whole = (".".join(parts[:i]) for i in range(1, len(parts) + 1))
+        merged[next((name for name in whole if len(below[name]) == 1), module)] = d
+    return merged
+
+
+def split_points(plan: Plan) -> str:
+    """Where ``torch.distributed.pipelining.pipeline`` is to split: ``split_spec`` and the stages in order.
+
+    Each entry of ``split_spec`` is a module before which a new stage begins (``SplitPoint.BEGINNING``).
+
+    Raises
+    ------
+    InputError : in the order of execution a device comes twice, or a stage does not begin with a module.
+    """
+    problem, device = plan.problem(), plan.placement().device
+    graph = problem.graph
+    modules = [module_of(name) for name in graph.names]
+    with_module = [v for v in graph.topological_order.tolist() if modules[v]]
+    if not with_module:
+        raise InputError(f"{plan.source}: no op name has the scope of a module, e.g. '/encoder/fc/MatMul'")
+    below: dict[str, set[int]] = defaultdict(set)
+    first: dict[str, int] = {}
+    for v in with_module:
+        parts = modules[v].split(".")
+        for i in range(1, len(parts) + 1):
+            name = ".".join(parts[:i])
+            below[name].add(int(device[v]))
+            first.setdefault(name, v)
+    stages: list[tuple[int, list[str]]] = []
+    spec: dict[str, str] = {}
+    for v in with_module:
+        d = int(device[v])
+        if not stages or stages[-1][0] != d:
+            if any(used == d for used, _ in stages):
+                raise InputError(
+                    f"{plan.source}: in the order of execution {problem.cluster.names[d]} comes twice (op "
+                    f"{graph.names[v]!r}): place with --model pipeline --contiguity chain"
+                )
+            if stages:
+                spec[_entry(plan, modules[v], v, below, first)] = "beginning"
+            stages.append((d, []))
+        if modules[v] not in stages[-1][1]:
+            stages[-1][1].append(modules[v])
+    names = torch_devices(problem)
+    document = {
+        "split_spec": spec,
+        "stages": [{"device": names[d], "modules": inside} for d, inside in stages],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _entry(plan: Plan, module: str, op: int, below: dict[str, set[int]], first: dict[str, int]) -> str:
+    """The largest module that begins with this op and lies in one stage."""
+    parts = module.split(".")
+    for i in range(1, len(parts) + 1):
+        name = ".".join(parts[:i])
+        if len(below[name]) == 1 and first[name] == op:
+            return name
+    raise InputError(
+        f"{plan.source}: a stage begins inside module {module!r}, which torch cannot split: "
+        "place modules as a whole (--coarsen scope:N)"
+    )

@@ -1,0 +1,128 @@
+"""explain and diff: what they say agrees with the evaluation, and every number is there as JSON."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import placements, problems
+from typer.testing import CliRunner
+
+from loadmaster import api
+from loadmaster.cli import app
+from loadmaster.plan import Plan
+from loadmaster.problem import MODELS, Placement
+from loadmaster.problem._evaluator import evaluate
+from loadmaster.report._whatif import more_memory, noise_document, one_more_device
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plans")
+    problem = api.problem("zoo:layered-60", "2acc+1cpu", pins=["op3=cpu0"])
+    for method in ("heft", "greedy"):
+        Plan.from_solution(problem, api.place(problem, method, evaluations=50)).save(
+            folder / f"{method}.json"
+        )
+    return folder
+
+
+def test_explain_accounts_for_the_whole_makespan(plans):
+    result = run("explain", plans / "heft.json", "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert sum(document["critical_path"]["seconds"].values()) == pytest.approx(document["cost"])
+    assert document["cuts"] == sorted(document["cuts"], key=lambda cut: -cut["seconds"])
+    assert [entry["what_if"] for entry in document["what_if"]] == [
+        "twice the bandwidth of every link",
+        "1 GiB more memory on every device",
+        "one more of the fastest device",
+    ]
+    for entry in document["what_if"]:
+        assert entry["bound"] <= entry["cost"]
+    noise = document["noise"]
+    assert noise["low"] <= noise["mean"] <= noise["high"]
+
+
+def test_explain_searches_again_when_asked(plans):
+    result = run("explain", plans / "heft.json", "--re-place", "50ms", "--json")
+    for entry in json.loads(result.stdout)["what_if"]:
+        assert entry["bound"] <= entry["placed_again"] * (1 + 1e-9)
+
+
+def test_explain_says_what_every_device_would_mean_for_an_op(plans):
+    plan = Plan.load(plans / "heft.json")
+    problem, device = plan.problem(), plan.placement().device
+    document = json.loads(run("explain", plans / "heft.json", "op7", "--json").stdout)
+    for d, entry in enumerate(document["devices"]):
+        moved = device.copy()
+        moved[7] = d
+        assert entry["plan_cost"] == evaluate(problem, Placement(moved)).cost
+        assert entry["seconds"] == problem.time[7, d]
+    assert json.loads(run("explain", plans / "heft.json", "op3", "--json").stdout)["pinned"]
+
+
+def test_explain_tells_people_too(plans):
+    text = run("explain", plans / "heft.json").stdout
+    for part in ("critical path", "waits for", "dearest cuts", "what if"):
+        assert part in text
+    assert "is here" in run("explain", plans / "heft.json", "op7").stdout
+
+
+def test_explain_suggests_the_op_that_was_meant(plans):
+    result = run("explain", plans / "heft.json", "opp7")
+    assert result.exit_code == 2
+    assert "did you mean" in result.output
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_plans_of_every_model_can_be_explained(model, tmp_path):
+    problem = api.problem("zoo:layered-24", "2acc+1cpu", model=model)
+    Plan.from_solution(problem, api.place(problem, "greedy", evaluations=20)).save(tmp_path / "plan.json")
+    assert run("explain", tmp_path / "plan.json").exit_code == 0
+    assert run("explain", tmp_path / "plan.json", "op1").exit_code == 0
+
+
+def test_diff_lists_exactly_the_ops_that_moved(plans):
+    result = run("diff", plans / "heft.json", plans / "greedy.json", "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    one, two = (Plan.load(plans / f"{name}.json") for name in ("heft", "greedy"))
+    moved = np.flatnonzero(one.placement().device != two.placement().device)
+    assert {entry["op"] for entry in document["moved"]} == {one.problem().graph.names[v] for v in moved}
+    assert sum(entry["ops"] for entry in document["moves"]) == len(moved)
+    assert [plan["cost"] for plan in document["plans"]] == [one.solution().cost, two.solution().cost]
+    assert document["same_problem"]
+    assert "moved" in run("diff", plans / "heft.json", plans / "greedy.json").stdout
+
+
+def test_diff_of_different_graphs_says_so(plans, tmp_path):
+    problem = api.problem("zoo:layered-24", "2acc+1cpu")
+    Plan.from_solution(problem, api.place(problem, "heft", evaluations=20)).save(tmp_path / "other.json")
+    result = run("diff", plans / "heft.json", tmp_path / "other.json")
+    assert result.exit_code == 0
+    assert "different graphs" in result.stdout
+
+
+@given(st.data())
+def test_a_further_device_or_memory_leaves_a_placement_its_cost(data):
+    problem = data.draw(problems())
+    placement = data.draw(placements(problem))
+    cost = evaluate(problem, placement).cost
+    assert evaluate(more_memory(problem), placement).cost == cost
+    wide = one_more_device(problem)
+    assert wide.devices == problem.devices + 1
+    # Priorities under `concurrent` are means over the devices, so a schedule may change there.
+    if problem.model.name != "concurrent":
+        assert evaluate(wide, placement).cost == cost
+
+
+def test_noise_is_the_same_every_time():
+    problem = api.problem("zoo:layered-24", "2acc+1cpu", model="serial")
+    placement = api.place(problem, "greedy", evaluations=20).placement
+    assert noise_document(problem, placement) == noise_document(problem, placement)

@@ -1,0 +1,281 @@
+"""The HTML report: what is in the file, and that it works in a real browser."""
+
+import base64
+import json
+import re
+import shutil
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from loadmaster import api
+from loadmaster.cli import app
+from loadmaster.graph import GraphBuilder
+from loadmaster.hardware import accelerators, roofline
+from loadmaster.plan import Plan, versions
+from loadmaster.problem import MODELS, Concurrent, Problem
+from loadmaster.report._page_data import GROUP_ABOVE
+from loadmaster.report._palette import device_colours
+from loadmaster.report.html import html_report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+HOSTILE = "</script><script>document.title='broken'</script>%%DATA%%&amp;\"'"
+
+
+def unpacked(page):
+    packed = re.search(r'<script id="data"[^>]*>([^<]*)</script>', page)[1]
+    block = zlib.decompress(base64.b64decode(packed))
+    length = struct.unpack_from("<I", block)[0]
+    header = json.loads(block[4 : 4 + length])
+    types = {"f4": "<f4", "i4": "<i4", "u1": "|u1"}
+    arrays = {
+        name: np.frombuffer(block, types[kind], count, 4 + length + offset)
+        for name, (kind, offset, count) in header["arrays"].items()
+    }
+    return header, arrays
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return api.problem("zoo:layered-60", "2acc+1cpu", model="concurrent", pins=["op3=cpu0"])
+
+
+@pytest.fixture(scope="module")
+def page(problem):
+    solutions = [api.place(problem, method, evaluations=200) for method in ("single", "heft", "greedy")]
+    return html_report(problem, solutions, failures={"sulky": "it found no placement"}, versions=versions())
+
+
+def test_the_page_needs_nothing_from_outside(page):
+    assert not re.search(r'(?:src|href)="(?!#)', page)
+    assert "http" not in re.sub(r'<script id="data".*?</script>', "", page, flags=re.S).replace("httpx", "")
+
+
+def test_the_arrays_say_what_the_evaluation_says(problem, page):
+    header, arrays = unpacked(page)
+    best = min(
+        (api.place(problem, m, evaluations=200) for m in ("single", "heft", "greedy")), key=lambda s: s.cost
+    )
+    evaluation = api.evaluate(problem, best.placement)
+    assert header["cost"] == evaluation.cost
+    assert arrays["device"].tolist() == best.placement.device.tolist()
+    np.testing.assert_allclose(arrays["end"], evaluation.end, rtol=1e-6)
+    np.testing.assert_allclose(arrays["time"].reshape(problem.n, -1), problem.time, rtol=1e-6)
+    assert header["critical"][-1][0] == "op"
+    here = arrays["move"].reshape(problem.n, -1)[np.arange(problem.n), best.placement.device]
+    assert np.abs(here).max() == 0
+
+
+def test_all_placers_and_failures_are_in_the_table(page):
+    for name in ("single", "heft", "greedy", "sulky"):
+        assert re.search(rf"<td>(<b>)?{name}", page)
+    assert "it found no placement" in page
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_execution_model_has_a_report(model):
+    problem = api.problem("zoo:layered-24", "2acc+1cpu", model=model)
+    header, arrays = unpacked(html_report(problem, [api.place(problem, "greedy", evaluations=50)]))
+    assert header["model"] == model
+    assert ("start" in arrays) == (model != "pipeline")
+
+
+def test_names_are_text_whatever_they_contain():
+    builder = GraphBuilder(HOSTILE)
+    for name in (HOSTILE, "b", "c"):
+        builder.op(name, "<b>Conv</b>", flops=1e9)
+    builder.tensor(0, bytes=1e6, consumers=[1, 2])
+    graph, cluster = builder.build(), accelerators(2)
+    problem = Problem.make(graph, cluster, Concurrent(), time=roofline(graph, cluster), pins={0: 2, 1: 0})
+    page = html_report(problem, [api.place(problem, "greedy", evaluations=20)])
+    assert page.count("<script") == 2
+    assert "<b>Conv" not in page
+    assert unpacked(page)[0]["names"][0] == HOSTILE
+
+
+def test_five_thousand_ops_are_below_a_megabyte_and_large_graphs_open_in_groups():
+    problem = api.problem("zoo:layered-5000", "2acc+1cpu")
+    solution = api.place(problem, "single", evaluations=5)
+    assert len(html_report(problem, [solution], effort=50_000_000).encode()) < 1_000_000
+    large = api.problem(f"zoo:layered-{GROUP_ABOVE + 1}", "2acc+1cpu")
+    header, arrays = unpacked(html_report(large, [api.place(large, "single", evaluations=5)], effort=0))
+    assert len(header["groups"]) == arrays["group"].max() + 1
+    width, height = header["box"]
+    assert (np.abs(arrays["x"] - arrays["groupX"][arrays["group"]]) <= width / 2).all()
+    assert (np.abs(arrays["y"] - arrays["groupY"][arrays["group"]]) <= height / 2).all()
+
+
+def test_devices_have_colours_of_their_own():
+    assert len(set(device_colours(21))) == 21
+
+
+def test_report_command_shows_the_cheapest_of_plans_and_rejects_strangers(tmp_path, problem):
+    paths = []
+    for method in ("single", "heft"):
+        paths.append(str(tmp_path / f"{method}.json"))
+        Plan.from_solution(problem, api.place(problem, method, evaluations=50)).save(paths[-1])
+    out = tmp_path / "report.html"
+    result = CliRunner().invoke(app, ["report", *paths, "-o", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "<td><b>heft" in out.read_text()
+    other = api.problem("zoo:layered-24")
+    Plan.from_solution(other, api.place(other, "single", evaluations=5)).save(tmp_path / "other.json")
+    result = CliRunner().invoke(app, ["report", paths[0], str(tmp_path / "other.json"), "-o", str(out)])
+    assert result.exit_code == 2
+    assert "another problem" in result.output
+
+
+def test_place_and_compare_write_reports(tmp_path):
+    for command in (["place", "--method", "greedy"], ["compare", "--methods", "single,greedy"]):
+        out = tmp_path / f"{command[0]}.html"
+        arguments = [command[0], "zoo:layered-24", *command[1:], "--evaluations", "20", "--report", str(out)]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        assert out.read_text().startswith("<!doctype html>")
+
+
+# -- in a browser --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium: install Debian's package 'chromium'")
+    with sync_api.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens a page, offline; errors of its script fail the test."""
+    errors = []
+    context = browser.new_context(viewport={"width": 1400, "height": 900}, offline=True)
+
+    def open_page(text: str):
+        file = Path(tmp_path / "report.html")
+        file.write_text(text, encoding="utf-8")
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.goto(file.as_uri())
+        tab.wait_for_selector("html[data-ready]", timeout=30_000)
+        return tab
+
+    yield open_page
+    context.close()
+    assert not errors
+
+
+def click_op(tab, v):
+    x, y = tab.evaluate(f"loadmaster.onScreen({v})")
+    tab.locator("#graph-canvas").click(position={"x": x, "y": y})
+
+
+def test_a_click_on_an_op_shows_its_cost_everywhere(opened, problem, page):
+    tab = opened(page)
+    click_op(tab, 7)
+    panel = tab.locator("#panel")
+    assert panel.locator("h3").inner_text() == "op7"
+    rows = panel.locator("tbody tr")
+    assert rows.count() == problem.devices
+    assert [rows.nth(d).locator("td").nth(0).inner_text() for d in range(3)] == list(problem.cluster.names)
+    assert rows.locator("text=is here").count() == 1
+    click_op(tab, 3)
+    assert "pinned to cpu0" in panel.locator(".why").inner_text()
+    panel.locator("button[data-op]").first.click()
+    assert panel.locator("h3").inner_text() != "op3"
+
+
+def test_search_finds_an_op_by_keyboard_alone(opened, page):
+    tab = opened(page)
+    tab.keyboard.press("/")
+    tab.keyboard.type("OP4")
+    assert tab.locator("#matches li").count() == 11
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("Enter")
+    assert tab.locator("#panel h3").inner_text() == "op40"
+    tab.keyboard.press("Escape")
+    tab.keyboard.press("Escape")
+    assert tab.locator("#panel h3").inner_text() == "Overview"
+
+
+def test_the_graph_zooms_pans_and_fits(opened, page):
+    tab = opened(page)
+    first = tab.evaluate("({...loadmaster.view})")
+    box = tab.locator("#graph-canvas").bounding_box()
+    tab.mouse.move(box["x"] + 5, box["y"] + 5)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + 95, box["y"] + 65, steps=4)
+    tab.mouse.up()
+    panned = tab.evaluate("({...loadmaster.view})")
+    assert first["x"] - panned["x"] == pytest.approx(90 / first["k"], rel=0.01)
+    tab.locator("#graph-canvas").focus()
+    tab.mouse.wheel(0, -300)
+    tab.wait_for_function(f"loadmaster.view.k > {first['k']} * 1.2")
+    tab.keyboard.press("0")
+    assert tab.evaluate("({...loadmaster.view})") == first
+
+
+def test_the_timeline_names_what_is_under_the_pointer_and_selects_it(opened, page):
+    tab = opened(page)
+    canvas = tab.locator("#timeline-canvas")
+    canvas.scroll_into_view_if_needed()
+    width = canvas.bounding_box()["width"]
+    v, device, middle = tab.evaluate(
+        "(() => { const {data, meta} = loadmaster; let v = 0;"
+        " const length = (u) => data.end[u] - data.start[u];"
+        " for (let u = 0; u < data.end.length; u++) if (length(u) > length(v)) v = u;"
+        " return [v, data.device[v], (data.start[v] + data.end[v]) / 2 / meta.cost]; })()"
+    )
+    at = {"x": 168 + middle * (width - 168 - 14), "y": 28 + 36 * device + 15}
+    canvas.hover(position=at)
+    assert f"op{v} " in tab.locator("#tip").inner_text()
+    canvas.click(position=at)
+    assert tab.locator("#panel h3").inner_text() == f"op{v}"
+
+
+def test_light_and_dark_can_be_switched(opened, page):
+    tab = opened(page)
+    before = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    tab.locator("#theme").click()
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") != before
+
+
+def test_a_group_of_a_large_graph_opens_and_closes(opened):
+    problem = api.problem(f"zoo:layered-{GROUP_ABOVE + 1}", "2acc+1cpu")
+    tab = opened(html_report(problem, [api.place(problem, "single", evaluations=5)], effort=0))
+    assert not tab.evaluate("loadmaster.isOpen(0)")
+    x, y = tab.evaluate(
+        "(() => { const {data, view} = loadmaster;"
+        " return [(data.groupX[0] - view.x) * view.k, (data.groupY[0] - view.y) * view.k]; })()"
+    )
+    tab.locator("#graph-canvas").click(position={"x": x, "y": y})
+    assert tab.evaluate("loadmaster.isOpen(0)")
+    tab.locator("#toggle-group").click()
+    assert not tab.evaluate("loadmaster.isOpen(0)")
+
+
+def test_hostile_names_stay_text_in_the_browser(opened):
+    builder = GraphBuilder(HOSTILE)
+    builder.op(HOSTILE, "Conv", flops=1e9)
+    graph, cluster = builder.build(), accelerators(1)
+    problem = Problem.make(graph, cluster, Concurrent(), time=roofline(graph, cluster))
+    tab = opened(html_report(problem, [api.place(problem, "single", evaluations=5)]))
+    click_op(tab, 0)
+    assert tab.locator("#panel h3").inner_text() == HOSTILE
+    assert tab.title() != "broken"
