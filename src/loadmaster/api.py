@@ -17,7 +17,7 @@ import numpy as np
 
 from loadmaster import zoo
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
-from loadmaster.graph import Graph, Network, layered, load_onnx
+from loadmaster.graph import Graph, Network, layered, load_onnx, load_openvino
 from loadmaster.graph._file import is_graph, parse_graph
 from loadmaster.graph._json import read_json
 from loadmaster.graph._workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
@@ -62,20 +62,26 @@ Shapes = Mapping[str, Sequence[int]] | Iterable[str]
 def load(source: str | Path, shapes: Shapes = ()) -> Model:
     """What is in a file, or the model called ``zoo:NAME``.
 
-    An ONNX model (``.onnx``) or a name of the zoo gives a :class:`Network`, a graph file a :class:`Graph`, a
-    workload file a :class:`Workload`, a problem file or a plan a :class:`Problem` (a problem file says
-    nothing about the execution model: it comes as ``concurrent``). ``shapes`` are for ONNX models
-    (:func:`loadmaster.graph.load_onnx`).
+    An ONNX model (``.onnx``), an OpenVINO IR (``.xml``) or a name of the zoo gives a :class:`Network`, a graph
+    file a :class:`Graph`, a workload file a :class:`Workload`, a problem file or a plan a :class:`Problem`
+    (a problem file says nothing about the execution model: it comes as ``concurrent``). ``openvino:FILE`` reads
+    a model through OpenVINO, ``layers:FILE`` counts every layer of its IR. ``shapes`` are for models
+    (:func:`loadmaster.graph.load_onnx`, :func:`loadmaster.graph.load_openvino`).
 
     Raises
     ------
     InputError : the file is not there, is none of these, or something in it is wrong.
     """
     text = str(source)
+    scheme, file = _scheme(text)
+    if scheme is not None:
+        return load_openvino(file, shapes, counting="layers" if scheme == "layers" else "ops")
     if text.lower().endswith(".onnx"):
         return load_onnx(source, shapes)
     if shapes:
-        raise InputError(f"shapes are given for {text}, which is not an ONNX model: leave them out")
+        raise InputError(
+            f"shapes are given for {text}, which is not an ONNX model nor an OpenVINO one: leave them out"
+        )
     if text.startswith("zoo:"):
         return zoo.model(text.removeprefix("zoo:"))
     data = read_json(source)
@@ -91,7 +97,15 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
         raise InputError(
             f"{text}: is a split of a workload: give the workload itself, and the split as --placement"
         )
-    raise InputError(f"{text}: is not a workload, a graph, a problem or a plan, nor called *.onnx")
+    raise InputError(f"{text}: is not a workload, a graph, a problem or a plan, nor called *.onnx or *.xml")
+
+
+def _scheme(text: str) -> tuple[str | None, str]:
+    """How OpenVINO is to read a file, None where it is not to."""
+    scheme, separator, file = text.partition(":")
+    if separator and scheme in ("openvino", "layers"):
+        return scheme, file
+    return ("openvino", text) if text.lower().endswith(".xml") else (None, text)
 
 
 def problem(

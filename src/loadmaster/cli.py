@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from loadmaster import __version__
+from loadmaster import __version__, cli_runtime
 from loadmaster.errors import InfeasibleError, InputError, LoadmasterError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="An ONNX model, a workload, graph or problem file, a plan, or zoo:NAME.",
+        help="An ONNX or OpenVINO model, a workload, graph or problem file, a plan, or zoo:NAME.",
         show_default=False,
     ),
 ]
@@ -87,7 +87,7 @@ PlanFile = Annotated[
 Shape = Annotated[
     list[str] | None,
     typer.Option(
-        "--shape", metavar="X=1x3x…", help="ONNX: shape of an input, or size of a named dimension (batch=8)."
+        "--shape", metavar="X=1x3x…", help="Shape of a model's input; ONNX: or size of a named dimension."
     ),
 ]
 ClusterName = Annotated[
@@ -544,6 +544,8 @@ def export(
     else:
         write_atomically(output, text.encode())
 
+
+cli_runtime.register(app)
 
 if __name__ == "__main__":
     main()
