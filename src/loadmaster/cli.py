@@ -1,7 +1,7 @@
 """The command line: a thin layer over :mod:`loadmaster.api`.
 
-Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible. Everything
-heavy is imported inside the commands, so that ``--help`` is instant.
+Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible, 4 a run
+failed. Everything heavy is imported inside the commands, so that ``--help`` is instant.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from loadmaster import __version__, cli_runtime
-from loadmaster.errors import InfeasibleError, InputError, LoadmasterError
+from loadmaster.errors import InfeasibleError, InputError, LoadmasterError, RunError
 
 if TYPE_CHECKING:
     from loadmaster.problem import Problem
@@ -29,7 +29,7 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except LoadmasterError as error:
             _say(f"error: {error}")
-            raise typer.Exit(3 if isinstance(error, InfeasibleError) else 2) from None
+            raise typer.Exit(_exit_code(error)) from None
         except KeyboardInterrupt:
             _say("interrupted before there was a result")
             raise typer.Exit(130) from None
@@ -50,6 +50,12 @@ app = typer.Typer(
 def main() -> None:
     """Entry point of the ``loadmaster`` command."""
     app()
+
+
+def _exit_code(error: LoadmasterError) -> int:
+    if isinstance(error, InfeasibleError):
+        return 3
+    return 4 if isinstance(error, RunError) else 2
 
 
 def _say(text: str) -> None:
