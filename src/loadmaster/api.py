@@ -26,7 +26,7 @@ from loadmaster.placers import get_placer
 from loadmaster.placers._base import Placer
 from loadmaster.placers._coarsened import place_coarse
 from loadmaster.placers._search import Budget, ProgressCallback
-from loadmaster.plan import Plan, is_plan, placement_from_document
+from loadmaster.plan import Plan, is_plan, is_profile, parse_profile, placement_from_document
 from loadmaster.problem import (
     Concurrent,
     ExecutionModel,
@@ -63,7 +63,7 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
     """What is in a file, or the model called ``zoo:NAME``.
 
     An ONNX model (``.onnx``), an OpenVINO IR (``.xml``) or a name of the zoo gives a :class:`Network`, a graph
-    file a :class:`Graph`, a workload file a :class:`Workload`, a problem file or a plan a :class:`Problem`
+    file a :class:`Graph`, a workload file a :class:`Workload`, a problem file, a profile or a plan a :class:`Problem`
     (a problem file says nothing about the execution model: it comes as ``concurrent``). ``openvino:FILE`` reads
     a model through OpenVINO, ``layers:FILE`` counts every layer of its IR. ``shapes`` are for models
     (:func:`loadmaster.graph.load_onnx`, :func:`loadmaster.graph.load_openvino`).
@@ -91,6 +91,8 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
         return parse_problem(data, text, Concurrent())
     if is_plan(data):
         return Plan.parse(data, text).problem()
+    if is_profile(data):
+        return parse_profile(data, text)
     if is_workload(data):
         return parse_workload(data, text)
     if is_split(data):
