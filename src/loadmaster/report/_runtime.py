@@ -173,8 +173,8 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
         "clock": f"{measured['clock']}, core {document['core']}, OpenVINO {document['openvino'].split('-')[0]}",
     }
     table = _table(
-        "what", "median", "95 % interval", "vs plan", "submodels", "samples", "dropped",
-        right=("median", "95 % interval", "vs plan", "submodels", "samples", "dropped"),
+        "what", "median", "from", "to (95 %)", "vs plan", "submodels", "runs", "dropped",
+        right=("median", "from", "to (95 %)", "vs plan", "submodels", "runs", "dropped"),
     )  # fmt: skip
     for line in document["lines"]:
         found = line["measured"]
@@ -185,7 +185,8 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
         table.add_row(
             Text(line["name"]),
             seconds_text(found["median"]),
-            f"{seconds_text(found['low'])} – {seconds_text(found['high'])}",
+            seconds_text(found["low"]),
+            seconds_text(found["high"]),
             f"{found['median'] / measured['median']:.2f}x" if apart else "noise",
             str(found["submodels"]),
             str(found["kept"]),

@@ -179,9 +179,10 @@ class Session:
         for candidate in candidates:
             candidate.verify()
         found: dict[str, list[Sample]] = {candidate.key: [] for candidate in candidates}
-        keys = list(found)
+        keys, clean = list(found), 0
         while True:
-            for key, seconds, lost in self.worker.ask("sample", limit=limit, keys=keys, seconds=SLICE):
+            asked = {"keys": keys, "rounds": max(1, samples - clean), "seconds": SLICE}
+            for key, seconds, lost in self.worker.ask("sample", limit=limit, **asked):
                 found[key].append(undisturbed(seconds, lost, self.clock))
             clean = min(sum(sample.clean for sample in taken) for taken in found.values())
             tried = max(len(taken) for taken in found.values())

@@ -104,19 +104,20 @@ class Session:
         found = self.outputs(key, seed)
         return difference(found, expected), difference(changed, expected)
 
-    def sample(self, keys: list[str], seconds: float) -> list[tuple[str, float, float]]:
-        """Rounds of one run of each, until some seconds are over: (key, seconds, lost)."""
+    def sample(self, keys: list[str], rounds: int, seconds: float) -> list[tuple[str, float, float]]:
+        """Rounds of one run of each, at most so many, until some seconds are over: (key, seconds, lost)."""
         from loadmaster.runtime._measuring import timed
 
         found = []
         end = time.perf_counter() + seconds
-        while True:
+        for _ in range(rounds):
             for key in keys:
                 self.executors[key].infer()  # what the one before left in the caches is not its to pay
                 sample = timed(self.executors[key].infer)
                 found.append((key, sample.seconds, sample.lost))
             if time.perf_counter() >= end:
-                return found
+                break
+        return found
 
     def spans(self, key: str) -> list[Any]:
         """When each submodel ran."""
