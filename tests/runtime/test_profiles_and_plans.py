@@ -65,6 +65,17 @@ def test_the_problem_is_measured_serial_and_keeps_groups_together(problem, profi
     assert profile.problem(cut_fused=True).classes > problem.classes
 
 
+def test_inputs_and_results_cost_nothing_wherever_they_are(problem):
+    index = problem.graph.index
+    assert problem.class_of[index["features"]] == problem.class_of[index["block2/sum"]]
+    assert problem.class_of[index["image"]] == problem.class_of[index["block0/conv0"]]
+    placement = halves(problem)
+    tensors, size = split_features(problem.graph, placement.device)
+    moved = tensors * problem.latency[0, 1] + size * problem.rate[0, 1]
+    ops = problem.time[np.arange(problem.n), placement.device].sum()
+    assert api.evaluate(problem, placement).cost == pytest.approx(ops + moved)
+
+
 def test_a_profile_comes_from_the_cache_until_the_weights_change(network, cache, profile, tmp_path):
     again = profile_model(network, parse_devices(DEVICES[:2]), cache=cache, clock=CLOCK)
     assert again.cached

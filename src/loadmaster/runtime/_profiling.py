@@ -57,8 +57,8 @@ class ModelProfile:
     def problem(self, *, cut_fused: bool = False) -> Problem:
         """The problem of placing the model on its devices under ``serial``, as HETERO runs it.
 
-        Inputs and results are in host memory whatever a placement says: they take no time, and nothing is charged
-        for bringing them. ``cut_fused`` lets a plan cut what a device runs as one.
+        Inputs and results are in host memory whatever a placement says: they take no time, go with their first reader
+        or what they come from, and nothing is charged for bringing an input. ``cut_fused`` lets a plan cut what a device runs as one.
         """
         graph = self.network.graph
         links = []
@@ -77,11 +77,23 @@ class ModelProfile:
             cluster,
             Serial(),
             time=time,
-            size=graph.tensor_bytes,
-            colocation=[*self.network.colocation, *joined],
+            size=np.where(np.isin(graph.tensor_producer, self.network.inputs), 0.0, graph.tensor_bytes),
+            colocation=[*self.network.colocation, *joined, *self._ends()],
             provenance="measured by OpenVINO's counters; links fitted to measured splits",
             origin=origin,
         )
+
+    def _ends(self) -> list[list[int]]:
+        """Every input with its first reader, every result with what it comes from."""
+        graph, found = self.network.graph, []
+        for v in self.network.inputs:
+            readers = graph.successors[1][graph.successors[0][v] : graph.successors[0][v + 1]]
+            if len(readers):
+                found.append([v, int(min(readers, key=lambda u: graph.position[u]))])
+        for v in self.network.outputs:
+            sources = graph.predecessors[1][graph.predecessors[0][v] : graph.predecessors[0][v + 1]]
+            found.extend([v, int(u)] for u in sources)
+        return found
 
     @property
     def age(self) -> float:
