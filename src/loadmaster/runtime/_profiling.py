@@ -58,7 +58,8 @@ class ModelProfile:
         """The problem of placing the model on its devices under ``serial``, as HETERO runs it.
 
         Inputs and results are in host memory whatever a placement says: they take no time, go with their first reader
-        or what they come from, and nothing is charged for bringing an input. ``cut_fused`` lets a plan cut what a device runs as one.
+        or what they come from, and nothing is charged for bringing an input. ``cut_fused`` lets a plan
+        cut what a device runs as one.
         """
         graph = self.network.graph
         links = []
