@@ -37,7 +37,7 @@ from loadmaster.problem import (
     Solution,
     execution_model,
 )
-from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem._evaluator import Evaluator, evaluate
 from loadmaster.problem._file import is_problem, parse_problem
 from loadmaster.problem._workload import place_split, workload_problem
 from loadmaster.problem.coarsen import Coarsening
@@ -208,6 +208,7 @@ def place(
     start: Placement | None = None,
     parameters: Mapping[str, Any] | None = None,
     coarsen: str | Coarsening | None = None,
+    evaluator: Evaluator | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> Solution:
     """The best placement that a method finds.
@@ -221,6 +222,8 @@ def place(
     coarsen : rules that put ops into groups, e.g. ``"constants,chain,matching:1000"``, or the groups
         themselves: the method places groups; cost and bound are those of the full problem
         (:mod:`loadmaster.problem.coarsen`).
+    evaluator : what learns costs in place of the simulation, e.g. a
+        :class:`~loadmaster.runtime.MeasuredEvaluator`; it is not for groups.
     on_progress : called with the state of the search some ten times a second.
 
     Raises
@@ -229,6 +232,8 @@ def place(
     InfeasibleError : no placement satisfies the constraints.
     """
     placer = configured(method, parameters or {})
+    if coarsen is not None and evaluator is not None:
+        raise InputError("an evaluator learns the costs of ops, so that it cannot be used with coarsen")
     groups = make_groups(problem, coarsen) if isinstance(coarsen, str) else coarsen
     _require_support(placer, groups.coarse if groups else problem)
     if budget is None and evaluations is None:
@@ -238,7 +243,9 @@ def place(
     limits = Budget(budget, evaluations)
     if groups is not None:
         return place_coarse(placer, groups, budget=limits, seed=seed, start=start, on_progress=on_progress)
-    return placer.place(problem, budget=limits, seed=seed, start=start, on_progress=on_progress)
+    return placer.place(
+        problem, budget=limits, seed=seed, start=start, evaluator=evaluator, on_progress=on_progress
+    )
 
 
 def _warm_up(placer: Placer, problem: Problem) -> None:

@@ -195,7 +195,7 @@ def test_a_plan_on_devices_of_paper_needs_real_ones(network):
         run_plan(network, Plan.from_solution(given, api.place(given, "single", evaluations=10)))
 
 
-def test_a_plan_with_an_unsupported_op_is_not_run(network, problem):
+def test_a_plan_with_an_unsupported_op_is_not_run(network, problem, tmp_path):
     from dataclasses import replace
 
     time = problem.time.copy()
@@ -205,6 +205,12 @@ def test_a_plan_with_an_unsupported_op_is_not_run(network, problem):
     plan = Plan({**plan.document, "cost": 1.0}, "a plan")
     with pytest.raises(RunError, match="device 'B' does not support op 'block1/conv0'"):
         run_plan(network, plan)
+    plan.save(tmp_path / "plan.json")
+    outcome = CliRunner().invoke(app, ["run", str(network), "--plan", str(tmp_path / "plan.json")])
+    assert outcome.exit_code == 4
+    assert "does not support op 'block1/conv0'" in outcome.stderr
+    assert outcome.stdout == ""
+    assert CliRunner().invoke(app, ["lint", str(tmp_path / "plan.json")]).exit_code == 1
 
 
 def test_the_commands_lead_from_a_model_to_a_run(network, cache, tmp_path):
@@ -233,11 +239,9 @@ def test_the_commands_lead_from_a_model_to_a_run(network, cache, tmp_path):
 
 
 def test_any_placer_can_search_on_real_runs(network, problem, cache):
-    from loadmaster.placers import Budget, get_placer
-
     specs = parse_devices(DEVICES[:2])
     with MeasuredEvaluator(problem, network, specs, samples=3, cache=cache, clock=CLOCK) as evaluator:
-        solution = get_placer("random").place(problem, budget=Budget(evaluations=3), evaluator=evaluator)
+        solution = api.place(problem, "random", evaluations=3, evaluator=evaluator)
         assert evaluator.results[solution.placement].status == "measured"
         assert solution.cost == evaluator.results[solution.placement].seconds
         assert solution.bound == 0.0

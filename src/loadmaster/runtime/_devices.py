@@ -165,13 +165,7 @@ def available() -> list[dict[str, Any]]:
                 "name": name.lower(),
                 "kind": kind,
                 "model": str(core.get_property(name, "FULL_DEVICE_NAME")).strip(),
-                "precisions": [
-                    p
-                    for p in PRECISIONS
-                    if p.replace("f32", "fp32").upper() in capabilities
-                    or p.replace("f16", "fp16").upper() in capabilities
-                    or p.upper() in capabilities
-                ],
+                "precisions": [p for p, ours in PRECISIONS.items() if ours.upper() in capabilities],
                 "cores": len(os.sched_getaffinity(0)) if kind == "cpu" else None,
             }
         )
