@@ -88,7 +88,7 @@ def fit_link(
     in relative terms."""
     columns = np.stack([cuts, size], axis=1) / measured[:, None]
     scale = np.maximum(columns.max(axis=0), 1e-300)
-    found, _ = nnls(columns / scale, np.maximum(measured - computed, 0.0) / measured)
+    found, _ = nnls(columns / scale, (measured - computed) / measured)
     latency, rate = (found / scale).tolist()
     return latency, rate
 
