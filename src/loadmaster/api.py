@@ -17,7 +17,7 @@ import numpy as np
 
 from loadmaster import zoo
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
-from loadmaster.graph import Graph, Network, layered, load_onnx
+from loadmaster.graph import Graph, Network, layered, load_onnx, load_openvino
 from loadmaster.graph._file import is_graph, parse_graph
 from loadmaster.graph._json import read_json
 from loadmaster.graph._workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
@@ -30,7 +30,7 @@ from loadmaster.placers._search import Budget, ProgressCallback
 from loadmaster.placers.auto import Auto, lineup_of
 from loadmaster.placers.exact import CpSat, Exact, Milp
 from loadmaster.placers.single import Single
-from loadmaster.plan import Plan, is_plan, placement_from_document
+from loadmaster.plan import Plan, is_plan, is_profile, parse_profile, placement_from_document
 from loadmaster.problem import (
     Concurrent,
     ExecutionModel,
@@ -41,7 +41,7 @@ from loadmaster.problem import (
     Solution,
     execution_model,
 )
-from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem._evaluator import Evaluator, evaluate
 from loadmaster.problem._file import is_problem, parse_problem
 from loadmaster.problem._workload import place_split, workload_problem
 from loadmaster.problem.coarsen import Coarsening
@@ -66,20 +66,26 @@ Shapes = Mapping[str, Sequence[int]] | Iterable[str]
 def load(source: str | Path, shapes: Shapes = ()) -> Model:
     """What is in a file, or the model called ``zoo:NAME``.
 
-    An ONNX model (``.onnx``) or a name of the zoo gives a :class:`Network`, a graph file a :class:`Graph`, a
-    workload file a :class:`Workload`, a problem file or a plan a :class:`Problem` (a problem file says
-    nothing about the execution model: it comes as ``concurrent``). ``shapes`` are for ONNX models
-    (:func:`loadmaster.graph.load_onnx`).
+    An ONNX model (``.onnx``), an OpenVINO IR (``.xml``) or a name of the zoo gives a :class:`Network`, a graph
+    file a :class:`Graph`, a workload file a :class:`Workload`, a problem file, a profile or a plan a :class:`Problem`
+    (a problem file says nothing about the execution model: it comes as ``concurrent``). ``openvino:FILE`` reads
+    a model through OpenVINO, ``layers:FILE`` counts every layer of its IR. ``shapes`` are for models
+    (:func:`loadmaster.graph.load_onnx`, :func:`loadmaster.graph.load_openvino`).
 
     Raises
     ------
     InputError : the file is not there, is none of these, or something in it is wrong.
     """
     text = str(source)
+    scheme, file = _scheme(text)
+    if scheme is not None:
+        return load_openvino(file, shapes, counting="layers" if scheme == "layers" else "ops")
     if text.lower().endswith(".onnx"):
         return load_onnx(source, shapes)
     if shapes:
-        raise InputError(f"shapes are given for {text}, which is not an ONNX model: leave them out")
+        raise InputError(
+            f"shapes are given for {text}, which is not an ONNX model nor an OpenVINO one: leave them out"
+        )
     if text.startswith("zoo:"):
         return zoo.model(text.removeprefix("zoo:"))
     data = read_json(source)
@@ -89,13 +95,23 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
         return parse_problem(data, text, Concurrent())
     if is_plan(data):
         return Plan.parse(data, text).problem()
+    if is_profile(data):
+        return parse_profile(data, text)
     if is_workload(data):
         return parse_workload(data, text)
     if is_split(data):
         raise InputError(
             f"{text}: is a split of a workload: give the workload itself, and the split as --placement"
         )
-    raise InputError(f"{text}: is not a workload, a graph, a problem or a plan, nor called *.onnx")
+    raise InputError(f"{text}: is not a workload, a graph, a problem or a plan, nor called *.onnx or *.xml")
+
+
+def _scheme(text: str) -> tuple[str | None, str]:
+    """How OpenVINO is to read a file, None where it is not to."""
+    scheme, separator, file = text.partition(":")
+    if separator and scheme in ("openvino", "layers"):
+        return scheme, file
+    return ("openvino", text) if text.lower().endswith(".xml") else (None, text)
 
 
 def problem(
@@ -196,6 +212,7 @@ def place(
     start: Placement | None = None,
     parameters: Mapping[str, Any] | None = None,
     coarsen: str | Coarsening | None = None,
+    evaluator: Evaluator | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> Solution:
     """The best placement that a method finds.
@@ -209,6 +226,8 @@ def place(
     coarsen : rules that put ops into groups, e.g. ``"constants,chain,matching:1000"``, or the groups
         themselves: the method places groups; cost and bound are those of the full problem
         (:mod:`loadmaster.problem.coarsen`).
+    evaluator : what learns costs in place of the simulation, e.g. a
+        :class:`~loadmaster.runtime.MeasuredEvaluator`; it is not for groups.
     on_progress : called with the state of the search some ten times a second.
 
     Raises
@@ -217,6 +236,8 @@ def place(
     InfeasibleError : no placement satisfies the constraints.
     """
     placer = configured(method, parameters or {})
+    if coarsen is not None and evaluator is not None:
+        raise InputError("an evaluator learns the costs of ops, so that it cannot be used with coarsen")
     groups = make_groups(problem, coarsen) if isinstance(coarsen, str) else coarsen
     _require_support(placer, groups.coarse if groups else problem)
     if budget is None and evaluations is None:
@@ -226,7 +247,9 @@ def place(
     limits = Budget(budget, evaluations)
     if groups is not None:
         return place_coarse(placer, groups, budget=limits, seed=seed, start=start, on_progress=on_progress)
-    return placer.place(problem, budget=limits, seed=seed, start=start, on_progress=on_progress)
+    return placer.place(
+        problem, budget=limits, seed=seed, start=start, evaluator=evaluator, on_progress=on_progress
+    )
 
 
 def _warm_up(placer: Placer, problem: Problem) -> None:

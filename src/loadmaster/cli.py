@@ -1,7 +1,7 @@
 """The command line: a thin layer over :mod:`loadmaster.api`.
 
-Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible. Everything
-heavy is imported inside the commands, so that ``--help`` is instant.
+Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible, 4 a run
+failed. Everything heavy is imported inside the commands, so that ``--help`` is instant.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from loadmaster import __version__, cli_report
+from loadmaster import __version__, cli_report, cli_runtime
 from loadmaster.cli_report import ReportFile
-from loadmaster.errors import InfeasibleError, InputError, LoadmasterError
+from loadmaster.errors import InfeasibleError, InputError, LoadmasterError, RunError
 
 if TYPE_CHECKING:
     from loadmaster.problem import Problem
@@ -30,7 +30,7 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except LoadmasterError as error:
             _say(f"error: {error}")
-            raise typer.Exit(3 if isinstance(error, InfeasibleError) else 2) from None
+            raise typer.Exit(_exit_code(error)) from None
         except KeyboardInterrupt:
             _say("interrupted before there was a result")
             raise typer.Exit(130) from None
@@ -51,6 +51,12 @@ app = typer.Typer(
 def main() -> None:
     """Entry point of the ``loadmaster`` command."""
     app()
+
+
+def _exit_code(error: LoadmasterError) -> int:
+    if isinstance(error, InfeasibleError):
+        return 3
+    return 4 if isinstance(error, RunError) else 2
 
 
 def _say(text: str) -> None:
@@ -78,7 +84,7 @@ File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="An ONNX model, a workload, graph or problem file, a plan, or zoo:NAME.",
+        help="An ONNX or OpenVINO model, a workload, graph or problem file, a plan, or zoo:NAME.",
         show_default=False,
     ),
 ]
@@ -88,7 +94,7 @@ PlanFile = Annotated[
 Shape = Annotated[
     list[str] | None,
     typer.Option(
-        "--shape", metavar="X=1x3x…", help="ONNX: shape of an input, or size of a named dimension (batch=8)."
+        "--shape", metavar="X=1x3x…", help="Shape of a model's input; ONNX: or size of a named dimension."
     ),
 ]
 ClusterName = Annotated[
@@ -582,6 +588,7 @@ def export(
 
 
 cli_report.register(app)
+cli_runtime.register(app)
 
 
 if __name__ == "__main__":

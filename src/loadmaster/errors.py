@@ -4,12 +4,28 @@ LoadmasterError
 ├── InputError          a file, option or argument is wrong            (command line: exit code 2)
 │   └── GraphError      a graph that is no graph: cycle, unknown end, duplicate, bad number
 ├── UnsupportedError    this placer cannot handle this problem         (exit code 2)
-└── InfeasibleError     no placement satisfies the constraints         (exit code 3)
+├── InfeasibleError     no placement satisfies the constraints         (exit code 3)
+└── RunError            a plan or a model failed when it was run       (exit code 4)
+    ├── WrongOutputError    it ran, and its outputs are not those of the unplaced model
+    ├── WorkerError         the process that ran it is gone
+    ├── RunTimeoutError     it took longer than it was given
+    └── BusyError           other work on the machine makes every measurement worthless
 """
 
 from __future__ import annotations
 
-__all__ = ["GraphError", "InfeasibleError", "InputError", "LoadmasterError", "UnsupportedError"]
+__all__ = [
+    "BusyError",
+    "GraphError",
+    "InfeasibleError",
+    "InputError",
+    "LoadmasterError",
+    "RunError",
+    "RunTimeoutError",
+    "UnsupportedError",
+    "WorkerError",
+    "WrongOutputError",
+]
 
 
 class LoadmasterError(Exception):
@@ -30,3 +46,23 @@ class UnsupportedError(LoadmasterError):
 
 class InfeasibleError(LoadmasterError):
     """No placement satisfies the constraints; the message names the constraint and by how much it fails."""
+
+
+class RunError(LoadmasterError):
+    """Running a model failed; the message names the submodel or the device."""
+
+
+class WrongOutputError(RunError):
+    """A placed model gave other outputs than the unplaced one, or the comparison could not have failed."""
+
+
+class WorkerError(RunError):
+    """The worker process died; the message says of what."""
+
+
+class RunTimeoutError(RunError):
+    """A run took longer than it was given; its worker was ended."""
+
+
+class BusyError(RunError):
+    """Other work disturbed too many measurements; the message says how many."""

@@ -31,6 +31,7 @@ from loadmaster.problem import Placement, Point, Problem, Solution, execution_mo
 __all__ = ["FORMAT", "Plan", "is_plan"]
 
 FORMAT = "loadmaster-plan/1"
+PROFILE = "loadmaster-profile/1"
 
 DTYPES = {"float64": "<f8", "int32": "<i4", "uint8": "|u1", "bool": "|b1"}
 """The types of arrays in a plan, always little-endian in the file."""
@@ -339,6 +340,40 @@ def _unpack_arrays(record: Record) -> dict[str, Any]:
         native = flat.astype(flat.dtype.newbyteorder("="))
         arrays[name] = native.reshape([int(x) for x in entry.items("shape")])
     return arrays
+
+
+def problem_document(problem: Problem) -> dict[str, Any]:
+    """A whole problem, bit for bit, as a file of its own: what ``loadmaster profile -o`` writes."""
+    return {
+        "format": PROFILE,
+        "model": problem.model.name,
+        "settings": problem.model.settings,
+        "name": problem.graph.name,
+        "problem": _pack_problem(problem),
+    }
+
+
+def is_profile(data: Any) -> bool:
+    """Whether parsed JSON looks like what :func:`problem_document` makes."""
+    return isinstance(data, dict) and str(data.get("format", "")).startswith("loadmaster-profile/")
+
+
+def parse_profile(data: Any, source: str) -> Problem:
+    """The problem in a profile; ``source`` is named in errors."""
+    record = Record(data, source)
+    if record.text("format") != PROFILE:
+        raise InputError(f"{source}: format is {data['format']!r}, but this version reads {PROFILE!r}")
+    packed = Record(record.get("problem"), f"{source}: problem")
+    settings = Record(record.get("settings"), f"{source}: settings")
+    model = execution_model(record.text("model"), **settings.value)
+    try:
+        problem = _unpack_problem(packed, record.text("name"), model)
+        intact = problem.digest == packed.text("hash")
+    except (TypeError, ValueError, KeyError, IndexError, zlib.error, binascii.Error) as error:
+        raise InputError(f"{source}: the profile is damaged ({error})") from None
+    if not intact:
+        raise InputError(f"{source}: the profile is damaged (it does not match its hash)")
+    return problem
 
 
 def _pack_problem(problem: Problem) -> dict[str, Any]:

@@ -5,5 +5,6 @@ from loadmaster.graph._graph import Graph
 from loadmaster.graph._layered import layered
 from loadmaster.graph._network import Network
 from loadmaster.graph._onnx import load_onnx
+from loadmaster.graph._openvino import load_openvino
 
-__all__ = ["Graph", "GraphBuilder", "Network", "layered", "load_onnx"]
+__all__ = ["Graph", "GraphBuilder", "Network", "layered", "load_onnx", "load_openvino"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,14 +27,14 @@ from loadmaster.zoo.bert import bert
 from loadmaster.zoo.gnmt import gnmt
 from loadmaster.zoo.gpt2 import gpt2, gpt2_decode
 from loadmaster.zoo.inception import inception_v3
-from loadmaster.zoo.resnet import resnet
+from loadmaster.zoo.resnet import resnet, two_tower
 from loadmaster.zoo.rnnlm import rnnlm
 from loadmaster.zoo.switch import switch_base
 from loadmaster.zoo.transformer_xl import transformer_xl
 from loadmaster.zoo.unet import unet
 from loadmaster.zoo.wavenet import wavenet
 
-__all__ = ["ZooModel", "graph", "model", "names"]
+__all__ = ["ZooModel", "graph", "make", "model", "names"]
 
 LARGEST = 1_000_000
 """Number behind a family's name that is still taken for what the user meant."""
@@ -47,6 +47,7 @@ MODELS: dict[str, Callable[..., ZooModel]] = {
     "gpt2-decode": gpt2_decode,
     "amoebanet": amoebanet,
     "unet": unet,
+    "two-tower": two_tower,
 }
 """Models by name; their options are the keywords."""
 
@@ -86,9 +87,17 @@ def model(name: str) -> ZooModel:
     ------
     InputError : the name or an option is unknown, or its value is wrong; the message says what there is.
     """
+    made = make(name)
+    if isinstance(made, Graph):
+        return ZooModel(made, "layered")
+    return replace(made, graph=replace(made.graph, name=name)) if "?" in name else made
+
+
+def make(name: str, *, defaults: Mapping[str, Any] | None = None, **given: Any) -> ZooModel | Graph:
+    """What the function behind ``name`` makes of its options; ``defaults`` are options that the name may change."""
     plain, _, query = name.partition("?")
-    make = _maker(name, plain)
-    hints, options = _options(make), {}
+    maker = _maker(name, plain)
+    hints, options = _options(maker), dict(defaults or {})
     for key, text in parse_qsl(query, keep_blank_values=True):
         if key not in hints:
             raise InputError(f"zoo:{name}: {plain} has no parameter {key!r}: choose from {', '.join(hints)}")
@@ -96,10 +105,7 @@ def model(name: str) -> ZooModel:
         options[key] = _read(
             f"zoo:{name}: {key}", text, hints[key], positive=not plain.startswith("layered-")
         )
-    made = make(**options)
-    if isinstance(made, Graph):
-        return ZooModel(made, "layered")
-    return replace(made, graph=replace(made.graph, name=name)) if query else made
+    return maker(**options, **given)
 
 
 def _maker(name: str, plain: str) -> Callable[..., ZooModel | Graph]:

@@ -30,7 +30,7 @@ def attend(
     """
     scores = t.matmul(q, k, transposed=True, name="scores")
     if scaled:
-        scores = t.map("Mul", scores, name="scale")
+        scores = t.scale(scores, q.shape[-1] ** -0.5)
     if mask is not None:
         scores = t.add(scores, mask, name="mask")
     weights = t.dropout(t.softmax(scores))

@@ -13,7 +13,7 @@ of its own, so that the look-up is not taken to read all of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from loadmaster.errors import InputError
 from loadmaster.graph import GraphBuilder, Network
 from loadmaster.graph._onnx_costs import FLOPS_PER_ELEMENT
 
-__all__ = ["BYTES", "Step", "Trace", "Value", "Weight", "ZooModel"]
+__all__ = ["BYTES", "Step", "Trace", "Tracer", "Value", "Weight", "ZooModel"]
 
 BYTES = 4
 """Size of an element."""
@@ -230,8 +230,8 @@ class Trace:
 
     # -- sources ---------------------------------------------------------------------------------------------
 
-    def input(self, *shape: int, name: str = "input") -> Value:
-        """Something that comes from the host."""
+    def input(self, *shape: int, ids: bool = False, name: str = "input") -> Value:
+        """Something that comes from the host; ``ids`` are whole numbers (rows of a table)."""
         (x,) = self.op("Parameter", [], [shape], name=name)
         self._inputs.append(x.op)
         return x
@@ -239,6 +239,17 @@ class Trace:
     def zeros(self, *shape: int, name: str = "zeros") -> Value:
         """A constant made on the device."""
         return self.op("Constant", [], [shape], name=name)[0]
+
+    def positions(self, *shape: int, first: int = 0, name: str = "position_ids") -> Value:
+        """The numbers from ``first`` on, along the last axis."""
+        return self.zeros(*shape, name=name)
+
+    def attention_mask(self, batch: int, tokens: int) -> Value:
+        """What is added to attention scores so that padding is not looked at, from the host."""
+        return self.input(batch, 1, 1, tokens, name="mask")
+
+    def output(self, x: Value, *, name: str) -> None:
+        """Say that something which other ops read is also a result."""
 
     # -- layers with weights ---------------------------------------------------------------------------------
 
@@ -324,6 +335,18 @@ class Trace:
     def mul(self, a: Value, b: Value, *, name: str = "mul") -> Value:
         """The product, element by element."""
         return self.map("Mul", a, b, name=name)
+
+    def scale(self, x: Value, factor: float, *, name: str = "scale") -> Value:
+        """The product with a constant."""
+        return self.map("Mul", x, name=name)
+
+    def shift(self, x: Value, by: float, *, name: str = "shift") -> Value:
+        """The sum with a constant."""
+        return self.map("Add", x, name=name)
+
+    def channel(self, x: Value, number: int, *, name: str = "channel") -> Value:
+        """One position of axis 1, which stays."""
+        return self.slice(x, x.shape[0], 1, *x.shape[2:], name=name)
 
     def relu(self, x: Value, *, name: str = "relu") -> Value:
         """max(x, 0)."""
@@ -441,3 +464,7 @@ def _broadcast(shapes: Sequence[Shape]) -> Shape:
     rank = max(len(shape) for shape in shapes)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     return tuple(max(sizes) for sizes in zip(*padded, strict=True))
+
+
+Tracer = Callable[..., Trace]
+"""What a network is written down with: :class:`Trace`, or something that makes more of the same calls."""

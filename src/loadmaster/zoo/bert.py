@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loadmaster.errors import InputError
 from loadmaster.zoo._attention import attend, feed_forward, heads_of
-from loadmaster.zoo._trace import Trace, Value, ZooModel
+from loadmaster.zoo._trace import Trace, Tracer, Value, ZooModel
 
 __all__ = ["bert"]
 
@@ -15,40 +15,46 @@ POSITIONS = 512
 
 def bert(
     which: str,
+    trace: Tracer = Trace,
     *,
     batch: int = 1,
     seq: int = 128,
     vocabulary: int = 30522,
     tied: bool = True,
     training: bool = False,
+    layers: int = 0,
 ) -> ZooModel:
     """The encoder with its pooler; in training with both pre-training tasks (15 % of the words masked, next
     sentence).
 
-    ``tied=0`` gives the output layer a copy of the word table, as pipelined training does.
+    ``tied=0`` gives the output layer a copy of the word table, as pipelined training does. ``layers`` is by default the
+    published number.
 
     References
     ----------
     J. Devlin, M.-W. Chang, K. Lee, K. Toutanova, "BERT: pre-training of deep bidirectional transformers for
     language understanding", NAACL 2019, section 3.
     """
-    layers, width, heads = SIZES[which]
+    usual, width, heads = SIZES[which]
     if seq > POSITIONS:
         raise InputError(f"bert-{which}: seq must be at most {POSITIONS}, not {seq}")
-    t = Trace(f"bert-{which}", training=training)
-    words, kinds = t.input(batch, seq, name="tokens"), t.input(batch, seq, name="token_types")
-    mask = t.input(batch, 1, 1, seq, name="mask")
+    t = trace(f"bert-{which}", training=training)
+    words = t.input(batch, seq, ids=True, name="tokens")
+    kinds = t.input(batch, seq, ids=True, name="token_types")
+    mask = t.attention_mask(batch, seq)
     table = t.weight(vocabulary, width)
     with t.scope("embedding"):
         positions = t.embedding(
-            t.zeros(1, seq, name="position_ids"), t.weight(POSITIONS, width), name="position"
+            t.positions(1, seq, name="position_ids"), t.weight(POSITIONS, width), name="position"
         )
         kind = t.embedding(kinds, t.weight(2, width), name="type")
         x = t.add(t.embedding(words, table, name="word"), kind, positions)
         x = t.dropout(t.norm(x))
-    for i in range(layers):
+    for i in range(layers or usual):
         with t.scope("encoder"), t.scope(f"layer{i}"):
             x = _layer(t, x, heads, mask)
+    if not training:
+        t.output(x, name="last_hidden_state")
     with t.scope("pooler"):
         first = t.slice(x, batch, width, name="first_token")
         pooled = t.map("Tanh", t.linear(first, width))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loadmaster.errors import InputError
 from loadmaster.zoo._attention import attend, feed_forward, heads_of
-from loadmaster.zoo._trace import Trace, Value, ZooModel
+from loadmaster.zoo._trace import Trace, Tracer, Value, ZooModel
 
 __all__ = ["gpt2", "gpt2_decode"]
 
@@ -36,6 +36,7 @@ def gpt2(
 
 
 def gpt2_decode(
+    trace: Tracer = Trace,
     *,
     batch: int = 1,
     seq: int = 1024,
@@ -47,7 +48,7 @@ def gpt2_decode(
 ) -> ZooModel:
     """One more token after ``seq - 1`` others, whose keys and values are cached with the layer that they
     belong to."""
-    t = Trace("gpt2-decode")
+    t = trace("gpt2-decode")
     return _model(t, batch, 1, seq - 1, layers, width, heads, vocabulary, tied)
 
 
@@ -66,10 +67,10 @@ def _model(
         raise InputError(f"gpt2: seq must be at most {POSITIONS}, not {tokens + cached}")
     if width % heads:
         raise InputError(f"gpt2: width {width} must be a multiple of heads {heads}")
-    words = t.input(batch, tokens, name="tokens")
+    words = t.input(batch, tokens, ids=True, name="tokens")
     table = t.weight(vocabulary, width)
     with t.scope("embedding"):
-        ids = t.zeros(1, tokens, name="position_ids")
+        ids = t.positions(1, tokens, first=cached, name="position_ids")
         position = t.embedding(ids, t.weight(POSITIONS, width), name="position")
         x = t.dropout(t.add(t.embedding(words, table, name="word"), position))
     for i in range(layers):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.zoo._trace import Shape, Trace, Value, ZooModel
+from loadmaster.zoo._trace import Shape, Trace, Tracer, Value, ZooModel
 
 __all__ = ["inception_v3"]
 
@@ -10,9 +10,18 @@ Branch = list[tuple[int, int | Shape]]
 """Convolutions one after another: (channels, kernel)."""
 
 
-def inception_v3(*, batch: int = 1, size: int = 299, classes: int = 1000, training: bool = False) -> ZooModel:
+def inception_v3(
+    trace: Tracer = Trace,
+    *,
+    batch: int = 1,
+    size: int = 299,
+    classes: int = 1000,
+    transform: bool = False,
+    training: bool = False,
+) -> ZooModel:
     """Parallel branches of convolutions joined by concatenation; with the auxiliary classifier in training.
 
+    ``transform=1`` takes images as torchvision normalises them and turns them into what the published weights expect.
     Numbers of channels as in torchvision (those of the published checkpoint), blocks by their names there.
 
     References
@@ -20,8 +29,11 @@ def inception_v3(*, batch: int = 1, size: int = 299, classes: int = 1000, traini
     C. Szegedy et al., "Rethinking the Inception architecture for computer vision", CVPR 2016, table 1,
     figures 5 to 7.
     """
-    t = Trace("inception-v3", training=training)
+    t = trace("inception-v3", training=training)
     x = t.input(batch, 3, size, size, name="image")
+    if transform:
+        with t.scope("transform"):
+            x = _transform(t, x)
     with t.scope("stem"):
         x = _conv(t, x, 32, 3, stride=2, padding="valid")
         x = _conv(t, x, 32, 3, padding="valid")
@@ -57,6 +69,15 @@ def inception_v3(*, batch: int = 1, size: int = 299, classes: int = 1000, traini
         if training:
             t.loss(x)
     return t.model("inception")
+
+
+def _transform(t: Trace, x: Value) -> Value:
+    """Channel by channel from mean and deviation of ImageNet to those of the range from -1 to 1."""
+    channels = []
+    for i, (mean, deviation) in enumerate(zip((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), strict=True)):
+        y = t.channel(x, i)
+        channels.append(t.shift(t.scale(y, deviation / 0.5), (mean - 0.5) / 0.5))
+    return t.concat(channels)
 
 
 def _conv(

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from loadmaster.errors import InputError
-from loadmaster.zoo._trace import Trace, Value, ZooModel
+from loadmaster.zoo._trace import Trace, Tracer, Value, ZooModel
 
-__all__ = ["resnet"]
+__all__ = ["resnet", "two_tower"]
 
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 """Depth -> bottleneck blocks in each of the four stages."""
 
 
 def resnet(
-    depth: int, *, batch: int = 1, size: int = 224, classes: int = 1000, training: bool = False
+    depth: int,
+    trace: Tracer = Trace,
+    *,
+    batch: int = 1,
+    size: int = 224,
+    classes: int = 1000,
+    training: bool = False,
 ) -> ZooModel:
     """Bottleneck blocks in four stages, each half as large and twice as wide as the one before.
 
@@ -26,8 +32,42 @@ def resnet(
         raise InputError(
             f"there is no resnet-{depth}: choose from {', '.join(f'resnet-{d}' for d in BLOCKS)}"
         )
-    t = Trace(f"resnet-{depth}", training=training)
-    x = t.input(batch, 3, size, size, name="image")
+    t = trace(f"resnet-{depth}", training=training)
+    x = _features(t, t.input(batch, 3, size, size, name="image"), depth)
+    with t.scope("head"):
+        x = t.linear(t.mean(x), classes, name="fc")
+        if training:
+            t.loss(x)
+    return t.model("resnet")
+
+
+def two_tower(
+    trace: Tracer = Trace,
+    *,
+    depth: int = 50,
+    batch: int = 1,
+    size: int = 224,
+    classes: int = 1000,
+    training: bool = False,
+) -> ZooModel:
+    """Two residual networks side by side on two images, without a weight in common, joined by one linear layer."""
+    if depth not in BLOCKS:
+        raise InputError(f"two-tower: depth must be one of {', '.join(map(str, BLOCKS))}, not {depth}")
+    t = trace("two-tower", training=training)
+    images = [t.input(batch, 3, size, size, name=f"image{i}") for i in range(2)]
+    ends = []
+    for i, image in enumerate(images):
+        with t.scope(f"tower{i}"):
+            ends.append(t.mean(_features(t, image, depth)))
+    with t.scope("head"):
+        x = t.linear(t.concat(ends), classes, name="fc")
+        if training:
+            t.loss(x)
+    return t.model("two-tower")
+
+
+def _features(t: Trace, x: Value, depth: int) -> Value:
+    """All but the head."""
     with t.scope("stem"):
         x = t.relu(_conv_norm(t, x, 64, 7, stride=2))
         x = t.pool(x, "MaxPool", 3, stride=2)
@@ -35,11 +75,7 @@ def resnet(
         for block in range(blocks):
             with t.scope(f"stage{stage + 1}"), t.scope(f"block{block}"):
                 x = _bottleneck(t, x, width=64 * 2**stage, stride=2 if stage and not block else 1)
-    with t.scope("head"):
-        x = t.linear(t.mean(x), classes, name="fc")
-        if training:
-            t.loss(x)
-    return t.model("resnet")
+    return x
 
 
 def _bottleneck(t: Trace, x: Value, *, width: int, stride: int) -> Value:

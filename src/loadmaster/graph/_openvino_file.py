@@ -1,0 +1,173 @@
+"""OpenVINO models as files and objects hold them, made ready: shapes fixed, names unique, constants folded."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loadmaster.errors import InputError
+
+__all__ = ["convert", "fold", "one_line", "openvino", "read"]
+
+
+def openvino(purpose: str) -> Any:
+    """The package ``openvino``, imported when something needs it.
+
+    Raises
+    ------
+    InputError : it is not installed.
+    """
+    try:
+        import openvino as package
+    except ModuleNotFoundError as error:
+        if error.name != "openvino":
+            raise
+        raise InputError(
+            f"{purpose} needs the package openvino: pip install 'loadmaster[openvino]'"
+        ) from None
+    return package
+
+
+def read(path: str | Path, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """The model in a file (IR or ONNX), with all shapes fixed and names unique.
+
+    Raises
+    ------
+    InputError : the file is not there or damaged, or a shape is open or wrong.
+    """
+    ov = openvino(f"{path}: reading it")
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"{path}: there is no such file")
+    if file.suffix.lower() == ".xml":
+        _check_ir(file)
+    try:
+        model = ov.Core().read_model(str(file))
+    except RuntimeError as error:
+        raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
+    return _ready(model, shapes, str(path))
+
+
+def _check_ir(path: Path) -> None:
+    """Find damage before OpenVINO does, which would try all its frontends on the file, each with its own noise."""
+    try:
+        root = ElementTree.parse(path).getroot()
+    except (ElementTree.ParseError, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not an OpenVINO IR ({error})") from None
+    if root.tag != "net":
+        raise InputError(f"{path}: is not an OpenVINO IR (it is XML, but of a <{root.tag}>)")
+    weights = path.with_suffix(".bin")
+    needed = max(
+        (
+            int(data.get("offset", 0)) + int(data.get("size", 0))
+            for data in root.iter("data")
+            if "offset" in data.attrib
+        ),
+        default=0,
+    )
+    if needed and not weights.is_file():
+        raise InputError(f"{path}: its weights are missing: there is no file {weights}")
+    if needed and weights.stat().st_size < needed:
+        raise InputError(
+            f"{weights}: is cut short ({weights.stat().st_size:,} bytes, the model needs {needed:,})"
+        )
+
+
+def convert(model: Any, shapes: Mapping[str, Sequence[int]], example: Any = None) -> Any:
+    """A ``torch.nn.Module``, an ``ExportedProgram`` or an ``openvino.Model`` as a model with fixed shapes.
+
+    The given ``openvino.Model`` is not changed.
+    """
+    ov = openvino("converting a model")
+    name = type(model).__name__
+    if isinstance(model, ov.Model):
+        return _ready(model.clone(), shapes, model.get_friendly_name() or name)
+    try:
+        converted = ov.convert_model(model, example_input=example)
+    except Exception as error:  # the converters raise whatever they like
+        raise InputError(f"{name}: OpenVINO cannot convert it ({one_line(error)})") from None
+    if example is None and hasattr(
+        model, "example_inputs"
+    ):  # an ExportedProgram knows what it was exported with
+        example = model.example_inputs[0] if model.example_inputs else None
+    if example is not None:
+        for at, value in enumerate(_flat(example)):
+            if at < len(converted.inputs) and converted.inputs[at].partial_shape.is_dynamic:
+                shapes = {**{str(at): tuple(value.shape)}, **shapes}
+    return _ready(converted, shapes, name)
+
+
+def _flat(example: Any) -> list[Any]:
+    if isinstance(example, Mapping):
+        example = list(example.values())
+    return list(example) if isinstance(example, list | tuple) else [example]
+
+
+def _ready(model: Any, shapes: Mapping[str, Sequence[int]], source: str) -> Any:
+    _fix_shapes(model, shapes, source)
+    _name_uniquely(model)
+    return model
+
+
+def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]], source: str) -> None:
+    ports = {}
+    for at, port in enumerate(model.inputs):
+        for name in (str(at), port.get_node().get_friendly_name(), *sorted(port.get_names())):
+            ports[name] = port
+    known = ", ".join(port.get_node().get_friendly_name() for port in model.inputs) or "it has none"
+    wanted = {}
+    for name, shape in shapes.items():
+        if name not in ports:
+            raise InputError(f"{source}: --shape {name}=… names no input: the inputs are {known}")
+        wanted[ports[name]] = list(shape)
+    if wanted:
+        try:
+            model.reshape(wanted)
+        except RuntimeError as error:
+            said = ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items())
+            raise InputError(
+                f"{source}: the shape {said} does not fit the model ({one_line(error)})"
+            ) from None
+    for port in model.inputs:
+        if port.partial_shape.is_dynamic:
+            name = port.get_node().get_friendly_name()
+            raise InputError(
+                f"{source}: the shape {port.partial_shape} of input {name!r} is open: "
+                f"give it as --shape {name}=1x3x…"
+            )
+
+
+def _name_uniquely(model: Any) -> None:
+    """Names of OpenVINO's nodes need not be unique; those of ops must be, in the model itself too."""
+    taken: set[str] = set()
+    nodes = model.get_ordered_ops()
+    own = {node.get_friendly_name() for node in nodes}
+    for node in nodes:
+        name = node.get_friendly_name()
+        if name in taken:
+            count = 1
+            while f"{name}_{count}" in own or f"{name}_{count}" in taken:
+                count += 1
+            name = f"{name}_{count}"
+            node.set_friendly_name(name)
+        taken.add(name)
+
+
+def fold(model: Any) -> Any:
+    """Replace what has the same value in every run by constants, in place; names of all other nodes stay."""
+    from openvino.passes import ConstantFolding, Manager
+
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(model)
+    _name_uniquely(model)
+    return model
+
+
+def one_line(error: BaseException) -> str:
+    """The last telling line of a message of OpenVINO's, which begins with places in its source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("Exception from", "Check '"))] or lines
+    return telling[-1][:300] if telling else type(error).__name__

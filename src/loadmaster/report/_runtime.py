@@ -1,0 +1,196 @@
+"""What the commands that run models print."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from loadmaster.plan import finite
+from loadmaster.report._tables import _facts, _table
+from loadmaster.report._units import percent, seconds_text
+
+if TYPE_CHECKING:
+    from loadmaster.runtime import ModelProfile
+
+__all__ = [
+    "devices_table",
+    "profile_document",
+    "profile_tables",
+    "run_tables",
+    "zoo_documents",
+    "zoo_table",
+]
+
+
+def zoo_documents() -> list[dict[str, Any]]:
+    """The models of the zoo by name, and whether ``zoo export`` writes them."""
+    from loadmaster import zoo
+    from loadmaster.zoo._export import EXPORTABLE
+
+    documents = []
+    for name in zoo.names():
+        model = zoo.model(name)
+        documents.append(
+            {
+                "name": name,
+                "ops": model.graph.n,
+                "parameters": model.parameters,
+                "macs": model.macs,
+                "runs": name in EXPORTABLE,
+            }
+        )
+    return documents
+
+
+def zoo_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """What ``zoo`` prints."""
+    table = _table(
+        "model",
+        "ops",
+        "parameters",
+        "multiply-adds",
+        "zoo export",
+        right=("ops", "parameters", "multiply-adds"),
+    )
+    for document in documents:
+        table.add_row(
+            Text(document["name"]),
+            f"{document['ops']:,}",
+            f"{document['parameters']:,}" if document["parameters"] else "–",
+            f"{document['macs']:,}" if document["macs"] else "–",
+            "yes" if document["runs"] else "",
+        )
+    return table
+
+
+def devices_table(document: Mapping[str, Any]) -> RenderableType:
+    """What ``devices`` prints."""
+    table = _table("device", "what it is", "computes in", "cores", right=("cores",))
+    for entry in document["available"]:
+        cores = "–" if entry["cores"] is None else str(entry["cores"])
+        table.add_row(Text(entry["name"]), Text(entry["model"]), ", ".join(entry["precisions"]), cores)
+    for entry in document["virtual"]:
+        core = "any" if entry["core"] is None else str(entry["core"])
+        what = f"{entry['plugin']}, core {core}, {entry['threads']} thread{'s' * (entry['threads'] != 1)}"
+        table.add_row(Text(entry["name"]), Text(what), entry["precision"], "")
+    return table
+
+
+def profile_document(profile: ModelProfile) -> dict[str, Any]:
+    """What ``profile --json`` prints."""
+    graph = profile.network.graph
+    return {
+        "model": graph.name,
+        "hash": graph.digest,
+        "ops": graph.n,
+        "cached": profile.cached,
+        "age": max(0.0, time.time() - profile.age),
+        "devices": [
+            {
+                "name": spec.name,
+                "what": spec.text,
+                "seconds": found.wall,
+                "counted": found.counted,
+                "by_position": found.by_position,
+                "unmapped": found.unmapped,
+                "fused_groups": len(found.fused),
+                "unsupported": list(found.unsupported),
+                "made": found.made,
+                "ops": {op: finite(spent) for op, spent in found.seconds.items()},
+            }
+            for spec, found in ((spec, profile.profiles[spec.name]) for spec in profile.devices)
+        ],
+        "groups": [[graph.names[v] for v in group] for group in profile.groups],
+        "links": [
+            {
+                "between": list(kinds),
+                "latency": fit.latency,
+                "bandwidth": 1 / fit.rate if fit.rate else None,
+                "residuals": list(fit.residuals),
+                "cuts": list(fit.cuts),
+                "median_residual": fit.median_residual,
+                "made": fit.made,
+            }
+            for kinds, fit in profile.links.items()
+        ],
+    }
+
+
+def profile_tables(document: Mapping[str, Any]) -> RenderableType:
+    """What ``profile`` prints."""
+    age = seconds_text(document["age"])
+    facts = {
+        "model": f"{document['model']}, {document['ops']} ops",
+        "measured": f"{age} ago, from the cache" if document["cached"] else "now",
+    }
+    table = _table(
+        "device", "whole model", "counted", "by position", "not mapped", "fused groups",
+        right=("whole model", "counted", "by position", "not mapped", "fused groups"),
+    )  # fmt: skip
+    for entry in document["devices"]:
+        table.add_row(
+            Text(entry["name"]),
+            seconds_text(entry["seconds"]),
+            seconds_text(entry["counted"]),
+            percent(entry["by_position"]),
+            percent(entry["unmapped"]),
+            str(entry["fused_groups"]),
+        )
+    links = _table(
+        "link", "per tensor", "bandwidth", "splits", "median error", "worst",
+        right=("per tensor", "bandwidth", "splits", "median error", "worst"),
+    )  # fmt: skip
+    for entry in document["links"]:
+        bandwidth = "–" if entry["bandwidth"] is None else f"{entry['bandwidth'] / 1e9:.2f} GB/s"
+        links.add_row(
+            Text(" – ".join(entry["between"])),
+            seconds_text(entry["latency"]),
+            bandwidth,
+            str(len(entry["residuals"])),
+            percent(entry["median_residual"]),
+            percent(max((abs(x) for x in entry["residuals"]), default=0.0)),
+        )
+    return Group(_facts(facts), table, *([links] if document["links"] else []))
+
+
+def run_tables(document: Mapping[str, Any]) -> RenderableType:
+    """What ``run`` prints."""
+    measured = document["measured"]
+    verified = document["lines"][0]["verified"]
+    facts = {
+        "outputs": (
+            f"equal to the unplaced model at {verified['precision']}: off by {verified['error']['relative']:.1e} of "
+            f"the largest value ({verified['tolerance']:.1e} allowed); another input changes them by "
+            f"{verified['control']:.1e}"
+        ),
+        "predicted": f"{seconds_text(document['predicted'])}, {percent(abs(document['error']))} "
+        + ("below" if document["error"] < 0 else "above")
+        + " what was measured",
+        "clock": f"{measured['clock']}, core {document['core']}, OpenVINO {document['openvino'].split('-')[0]}",
+    }
+    table = _table(
+        "what", "median", "from", "to (95 %)", "vs plan", "submodels", "runs", "dropped",
+        right=("median", "from", "to (95 %)", "vs plan", "submodels", "runs", "dropped"),
+    )  # fmt: skip
+    for line in document["lines"]:
+        found = line["measured"]
+        if found is None:
+            table.add_row(Text(line["name"]), Text(line["why"]))
+            continue
+        apart = found["low"] > measured["high"] or found["high"] < measured["low"]
+        table.add_row(
+            Text(line["name"]),
+            seconds_text(found["median"]),
+            seconds_text(found["low"]),
+            seconds_text(found["high"]),
+            f"{found['median'] / measured['median']:.2f}x" if apart else "noise",
+            str(found["submodels"]),
+            str(found["kept"]),
+            str(found["dropped"]),
+        )
+    notes = [Text(f"  {f['level']}: {f['text']} [{f['rule']}]") for f in document["findings"][:8]]
+    return Group(_facts(facts), table, *notes)

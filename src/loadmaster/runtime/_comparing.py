@@ -1,0 +1,91 @@
+"""Whether two runs gave the same: errors, tolerances, and a control that shows the comparison can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.errors import WrongOutputError
+
+__all__ = ["F32_TOLERANCE", "Difference", "Verification", "check", "difference"]
+
+F32_TOLERANCE = 1e-4
+"""Relative error of f32 devices: kernels may add up in another order, nothing more."""
+SLACK = 2.0
+"""Lower precision: so many times what the precision itself changes."""
+CLEARLY = 10.0
+"""By so many tolerances the outputs must move when the input is another."""
+
+Arrays = Sequence[npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest error over all outputs: absolute, and relative to the largest value of its output."""
+
+    absolute: float
+    relative: float
+    output: int
+    """Number of the output with the largest relative error."""
+
+
+def difference(found: Arrays, expected: Arrays) -> Difference:
+    """How far outputs are apart; infinitely where shapes differ or a number is not finite on one side only."""
+    worst = Difference(0.0, 0.0, 0)
+    for at, (a, b) in enumerate(zip(found, expected, strict=True)):
+        if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
+            return Difference(np.inf, np.inf, at)
+        finite = np.isfinite(b)
+        apart = np.abs(a[finite].astype(np.float64) - b[finite].astype(np.float64))
+        absolute = float(apart.max(initial=0.0))
+        scale = float(np.abs(b[finite].astype(np.float64)).max(initial=0.0))
+        relative = absolute / scale if scale else (np.inf if absolute else 0.0)
+        if relative > worst.relative:
+            worst = Difference(max(absolute, worst.absolute), relative, at)
+    return worst
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outputs of a placed model against the unplaced one at the same precision."""
+
+    error: Difference
+    tolerance: float
+    """Of the relative error."""
+    precision: str
+    control: float
+    """Relative change of the outputs when the input is replaced: what an error looks like."""
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def check(
+    error: Difference, control: Difference, precision: str, *, rounding: float, what: str
+) -> Verification:
+    """The verification, if it is passed.
+
+    ``rounding`` is how far the unplaced model at ``precision`` is from itself at f32.
+
+    Raises
+    ------
+    WrongOutputError : the error exceeds the tolerance, or the outputs hardly follow the input, so that
+        comparing them proves nothing.
+    """
+    tolerance = F32_TOLERANCE if precision == "f32" else max(F32_TOLERANCE, SLACK * rounding)
+    if not error.relative <= tolerance:
+        raise WrongOutputError(
+            f"{what} gives wrong results: output {error.output} is off by {error.relative:.2g} of its largest value "
+            f"({error.absolute:.2g}), {tolerance:.2g} is allowed"
+        )
+    if not control.relative > CLEARLY * tolerance:
+        raise WrongOutputError(
+            f"{what} cannot be verified: another input changes the outputs by only {control.relative:.2g}, "
+            f"which equal outputs within {tolerance:.2g} do not tell apart"
+        )
+    return Verification(error, tolerance, precision, control.relative)

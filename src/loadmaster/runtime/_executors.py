@@ -1,0 +1,157 @@
+"""Compiled models inside the worker process: a table of ways to run one, all with the same few methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.errors import RunError
+from loadmaster.graph._openvino_file import one_line
+from loadmaster.runtime._affinity import place_nodes, set_affinity
+from loadmaster.runtime._devices import Devices
+
+__all__ = ["EXECUTORS", "Executor", "Span"]
+
+Arrays = Sequence[npt.NDArray[Any]]
+Span = dict[str, Any]
+"""One piece of work of a run: ``submodel``, ``device``, ``start`` and ``end`` in seconds."""
+
+
+class Executor(Protocol):
+    """A model that is ready to run. Issue by issue there are more of them; the worker knows only this."""
+
+    submodels: int
+
+    def feed(self, inputs: Arrays) -> None:
+        """Set the inputs of the following runs."""
+        ...
+
+    def infer(self) -> None:
+        """Run once."""
+        ...
+
+    def outputs(self) -> list[npt.NDArray[Any]]:
+        """What the last run gave."""
+        ...
+
+    def spans(self) -> list[Span]:
+        """When each submodel ran in a run made for this."""
+        ...
+
+
+class Compiled:
+    """A model that OpenVINO runs by itself, on one device or through HETERO."""
+
+    def __init__(self, compiled: Any, devices: Mapping[str, str], again: Any) -> None:
+        self._compiled, self._devices, self._again = compiled, devices, again
+        self.submodels = submodel_count(compiled)
+        self._request = compiled.create_infer_request()
+
+    def feed(self, inputs: Arrays) -> None:
+        import openvino as ov
+
+        self._inputs = [ov.Tensor(np.ascontiguousarray(array)) for array in inputs]
+        for at, tensor in enumerate(self._inputs):
+            self._request.set_input_tensor(at, tensor)
+
+    def infer(self) -> None:
+        self._request.infer()
+
+    def outputs(self) -> list[npt.NDArray[Any]]:
+        return [self._request.get_output_tensor(i).data.copy() for i in range(len(self._compiled.outputs))]
+
+    def spans(self) -> list[Span]:
+        """Submodel after submodel, as long as its nodes took: HETERO gives no start times, but it is serial."""
+        counted = self._again()
+        request = counted.create_infer_request()
+        for at, tensor in enumerate(self._inputs):
+            request.set_input_tensor(at, tensor)
+        request.infer()
+        request.infer()
+        order: dict[str, float] = {}
+        device: dict[str, str] = {}
+        for entry in request.profiling_info:
+            prefix, separator, _ = entry.node_name.partition(": ")
+            key = prefix if separator and prefix.startswith("subgraph") else "subgraph0"
+            order[key] = order.get(key, 0.0) + entry.real_time.total_seconds()
+            name = entry.node_name.removeprefix(f"{key}: ")
+            if name in self._devices:
+                device[key] = self._devices[name]
+        spans, now = [], 0.0
+        for key, seconds in order.items():
+            spans.append(
+                {
+                    "submodel": int(key.removeprefix("subgraph")),
+                    "device": device.get(key, self._devices.get("", "")),
+                    "start": now,
+                    "end": now + seconds,
+                }
+            )
+            now += seconds
+        return spans
+
+
+def submodel_count(compiled: Any) -> int:
+    """Into how many submodels HETERO has cut a model; 1 where it is not HETERO's."""
+    try:
+        return int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
+    except RuntimeError:
+        return 1
+
+
+def single(model: Any, devices: Devices, *, device: str) -> Compiled:
+    """Everything on one device."""
+    return Compiled(
+        devices.compile(model, device), {"": device}, lambda: devices.compile(model, device, PERF_COUNT=True)
+    )
+
+
+def auto(model: Any, devices: Devices, *, order: Sequence[str]) -> Compiled:
+    """What HETERO does by itself: the first device that supports an op, in this order."""
+    fresh = model.clone()
+    return Compiled(
+        devices.compile_hetero(fresh, order),
+        {"": order[0]},
+        lambda: devices.compile_hetero(model.clone(), order, PERF_COUNT=True),
+    )
+
+
+def hetero(model: Any, devices: Devices, *, placement: Mapping[str, str]) -> Compiled:
+    """Every op on the device that a placement gives it."""
+    used = [name for name in devices.specs if name in set(placement.values())]
+    fresh = model.clone()
+    where = place_nodes(fresh, placement)
+    set_affinity(fresh, where, devices.registered)
+    for name in used:
+        missing = [op for op in devices.unsupported(fresh, name) if where[op] == name]
+        if missing:
+            raise RunError(f"device {name!r} does not support op {missing[0]!r}: place it elsewhere")
+    if len(used) == 1:
+        return single(model, devices, device=used[0])
+
+    def compiled(**more: Any) -> Any:
+        try:
+            return devices.compile_hetero(fresh, used, **more)
+        except RuntimeError as error:
+            raise RunError(
+                f"HETERO cannot compile {_culprit(fresh, where, error)} ({one_line(error)})"
+            ) from None
+
+    return Compiled(compiled(), where, lambda: compiled(PERF_COUNT=True))
+
+
+def _culprit(model: Any, where: Mapping[str, str], error: RuntimeError) -> str:
+    """The submodel that a message of OpenVINO's is about, as well as it can be told."""
+    text = str(error)
+    named = [node for node in model.get_ordered_ops() if f"'{node.get_friendly_name()}'" in text]
+    if named:
+        name = named[-1].get_friendly_name()
+        return f"the submodel on device {where[name]!r} that op {name!r} is in"
+    return "the placement"
+
+
+EXECUTORS: dict[str, Callable[..., Executor]] = {"single": single, "auto": auto, "hetero": hetero}
+"""Way to run -> what makes it ready; the worker's command ``load`` names one."""

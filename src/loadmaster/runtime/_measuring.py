@@ -1,0 +1,137 @@
+"""Measuring honestly: undisturbed samples, medians, and how sure they are.
+
+Other work on the machine shows as time that a process waited for a core: the run-queue wait of its threads. On one
+core threads of the process itself wait for one another, too; what others took cannot be more than the time in which
+the process did not run. So a sample is disturbed by the smaller of both.
+
+On a machine that is never calm the clock ``core`` counts the time on the core alone, whatever others took between. It
+is no substitute: caches and memory are still shared, so its numbers say so wherever they go.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["CLOCKS", "DISTURBED", "Measurement", "Sample", "bootstrap", "summarise", "timed", "undisturbed"]
+
+DISTURBED = 0.05
+"""Share of the wall time that others may take of a sample that counts."""
+CLOCKS = ("wall", "core")
+"""``wall``: seconds on the clock, disturbed samples dropped. ``core``: seconds on the core, none dropped."""
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+
+
+class Sample(NamedTuple):
+    """One run: seconds on the clock, and seconds of them that other work took."""
+
+    seconds: float
+    lost: float
+
+    @property
+    def clean(self) -> bool:
+        """Whether it counts."""
+        return self.lost <= DISTURBED * self.seconds
+
+
+def timed(run: Callable[[], object]) -> Sample:
+    """Run once."""
+    waited, busy = _waited(), time.process_time()
+    began = time.perf_counter()
+    run()
+    seconds = time.perf_counter() - began
+    busy, waited = time.process_time() - busy, _waited() - waited
+    return Sample(seconds, max(0.0, min(waited, seconds - busy)))
+
+
+def _waited() -> float:
+    """Seconds that the threads of this process have waited for a core."""
+    total = 0
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            total += int((task / "schedstat").read_text().split()[1])
+        except (OSError, IndexError, ValueError):  # the thread has ended, or this system keeps no such file
+            continue
+    return total * 1e-9
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a number of runs say: the median in seconds, and the interval in which it lies with 95 %."""
+
+    median: float
+    low: float
+    high: float
+    kept: int
+    dropped: int
+    """Samples that other work disturbed."""
+    submodels: int = 1
+    clock: str = "wall"
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"confidence": CONFIDENCE, **asdict(self)}
+
+    def faster_than(self, other: Measurement) -> bool:
+        """Beyond the noise: the intervals do not touch."""
+        return self.high < other.low
+
+
+def undisturbed(seconds: float, lost: float, clock: str) -> Sample:
+    """A sample by one of the clocks."""
+    return Sample(seconds - lost, 0.0) if clock == "core" else Sample(seconds, lost)
+
+
+def summarise(samples: Sequence[Sample], *, submodels: int = 1, clock: str = "wall") -> Measurement:
+    """The measurement that clean samples make; at least one must be clean."""
+    kept = np.array([sample.seconds for sample in samples if sample.clean])
+    low, high = bootstrap(kept)
+    return Measurement(
+        float(np.median(kept)), low, high, len(kept), len(samples) - len(kept), submodels, clock
+    )
+
+
+def bootstrap(values: npt.NDArray[np.float64], *, seed: int = 0) -> tuple[float, float]:
+    """The interval of the median with 95 % confidence, by resampling (percentiles).
+
+    References
+    ----------
+    B. Efron, R. J. Tibshirani, "An introduction to the bootstrap", 1993, section 13.3.
+    """
+    generator = np.random.default_rng(seed)
+    medians = np.median(values[generator.integers(0, len(values), (RESAMPLES, len(values)))], axis=1)
+    low, high = np.quantile(medians, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def calmest_core() -> int:
+    """The core of those allowed that was least busy in the last tenth of a second."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) == 1:
+        return cores[0]
+    before = _busy()
+    time.sleep(0.1)
+    after = _busy()
+    return min(cores, key=lambda core: (after.get(core, 0) - before.get(core, 0), core))
+
+
+def _busy() -> dict[int, int]:
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+    except OSError:
+        return {}
+    busy = {}
+    for line in lines:
+        fields = line.split()
+        if fields and fields[0].startswith("cpu") and fields[0] != "cpu":
+            numbers = [int(x) for x in fields[1:]]
+            busy[int(fields[0][3:])] = sum(numbers) - numbers[3] - numbers[4]
+    return busy

@@ -1,0 +1,175 @@
+"""Running a plan beside its baselines: what ``loadmaster run`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadmaster.errors import InputError, RunError
+from loadmaster.graph import Network, load_openvino
+from loadmaster.plan import Plan
+from loadmaster.runtime._comparing import Verification
+from loadmaster.runtime._devices import DeviceSpec
+from loadmaster.runtime._lint import Finding, lint
+from loadmaster.runtime._measuring import Measurement
+from loadmaster.runtime._session import SAMPLES, Session
+
+__all__ = ["Line", "PlanRun", "devices_of", "fitting_network", "run_plan"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that was run: the plan, or a baseline."""
+
+    name: str
+    measurement: Measurement | None
+    verification: Verification | None
+    why: str = ""
+    """Why there is no measurement, for a baseline that cannot run."""
+
+
+@dataclass(frozen=True)
+class PlanRun:
+    """What running a plan showed; the plan is the first line."""
+
+    lines: tuple[Line, ...]
+    predicted: float
+    findings: tuple[Finding, ...]
+    spans: Sequence[Mapping[str, Any]]
+    openvino: str
+    core: int
+
+    @property
+    def plan(self) -> Measurement:
+        """The plan's own measurement."""
+        found = self.lines[0].measurement
+        assert found is not None
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "predicted": self.predicted,
+            "measured": self.plan.document(),
+            "error": (self.predicted - self.plan.median) / self.plan.median,
+            "lines": [
+                {
+                    "name": line.name,
+                    "measured": None if line.measurement is None else line.measurement.document(),
+                    "verified": None if line.verification is None else line.verification.document(),
+                    "why": line.why,
+                }
+                for line in self.lines
+            ],
+            "findings": [finding.document() for finding in self.findings],
+            "trace": list(self.spans),
+            "openvino": self.openvino,
+            "core": self.core,
+        }
+
+
+def devices_of(plan: Plan) -> tuple[DeviceSpec, ...]:
+    """The devices that a plan was made for.
+
+    Raises
+    ------
+    InputError : they are no devices of OpenVINO's, so that somebody has to say what they are.
+    """
+    found = []
+    for device in plan.problem().cluster.devices:
+        spec = DeviceSpec.of(device)
+        if spec is None:
+            raise InputError(
+                f"{plan.source}: device {device.name!r} is not one that was profiled: say what to run it on, "
+                f"e.g. --device {device.name}=cpu"
+            )
+        found.append(spec)
+    return tuple(found)
+
+
+def fitting_network(
+    model: str | Path, plan: Plan, shapes: Mapping[str, Sequence[int]] | Iterable[str] = ()
+) -> Network:
+    """The model in the counting that the plan was made for.
+
+    Raises
+    ------
+    InputError : the plan is for another model.
+    """
+    network = load_openvino(model, shapes)
+    if network.graph.digest == plan.graph_hash:
+        return network
+    layers = load_openvino(model, shapes, counting="layers")
+    if layers.graph.digest == plan.graph_hash:
+        return layers
+    raise InputError(
+        f"{plan.source}: is a plan for another model ({plan.graph_name}, {plan.graph_hash[:12]}) than "
+        f"{model} ({network.graph.digest[:12]})"
+    )
+
+
+def run_plan(
+    model: str | Path,
+    plan: Plan,
+    devices: Sequence[DeviceSpec] | None = None,
+    shapes: Mapping[str, Sequence[int]] | Iterable[str] = (),
+    *,
+    samples: int = SAMPLES,
+    baselines: bool = True,
+    clock: str = "wall",
+) -> PlanRun:
+    """Verify a plan, then measure it in turns with each single device and with what HETERO chooses itself.
+
+    Raises
+    ------
+    InputError : the plan is for another model, or its devices are not there.
+    RunError : it does not run, or gives other outputs than the unplaced model.
+    """
+    network = fitting_network(model, plan, shapes)
+    specs = tuple(devices) if devices else devices_of(plan)
+    names = plan.document["placement"]
+    for device in sorted(set(names.values()) - {spec.name for spec in specs}):
+        raise InputError(
+            f"{plan.source}: uses device {device!r}: say what to run it on, e.g. --device {device}=cpu"
+        )
+    findings = lint(plan.problem(), plan.placement(), network)
+    errors = [finding for finding in findings if finding.level == "error"]
+    if errors:
+        raise RunError(f"{plan.source}: {errors[0].text}")
+    with Session(model, specs, shapes, clock=clock) as session:
+        placed = session.load("hetero", placement=names)
+        placed.verify()
+        lines: list[tuple[str, Any, str]] = [("plan", placed, "")]
+        wanted: list[tuple[str, str, dict[str, Any]]] = [
+            (f"{spec.name} alone", "single", {"device": spec.name}) for spec in specs
+        ]
+        wanted.append(("HETERO's choice", "auto", {"order": [spec.name for spec in specs]}))
+        for label, how, options in wanted if baselines else []:
+            try:
+                candidate = session.load(how, **options)
+                candidate.verify()
+                lines.append((label, candidate, ""))
+            except RunError as error:  # a device that cannot run all of the model is no baseline
+                if not session.worker.alive:
+                    raise
+                lines.append((label, None, str(error)))
+        running = [candidate for _, candidate, _ in lines if candidate is not None]
+        measured = dict(zip(running, session.measure(running, samples=samples), strict=True))
+        return PlanRun(
+            tuple(
+                Line(
+                    label,
+                    None if candidate is None else measured[candidate],
+                    None if candidate is None else candidate.verification,
+                    why,
+                )
+                for label, candidate, why in lines
+            ),
+            float(plan.document["cost"]),
+            tuple(findings),
+            placed.trace(),
+            session.openvino,
+            session.worker.cores[0],
+        )
