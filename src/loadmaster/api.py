@@ -255,7 +255,8 @@ def place(
 def _warm_up(placer: Placer, problem: Problem) -> None:
     """Place a tiny problem of the same kind, so that loading or compiling kernels does not count against the budget."""
     if isinstance(placer, Auto):
-        for member in (Single(), *(member for part in lineup_of(problem) for member in part)):
+        lineup = lineup_of(problem)
+        for member in (Single(), *lineup.rules, *lineup.provers, *lineup.searchers):
             _warm_up(member, problem)
         return
     key = (placer.name, problem.model, problem.devices)

@@ -43,18 +43,24 @@ SECONDS = 30.0
 SLICE = 2.0
 """Seconds of the first turn of a search; each turn is half as long again as the one before."""
 
+LARGE = 5000
+"""Ops from which on searchers do not wait for provers, whose preparations may take long."""
+
 
 class Lineup(NamedTuple):
     """Who takes part, in what order.
 
     rules : constructions of milliseconds, one after another.
     provers : members that prove a bound, one after another, each for as long as it wants.
-    searchers : members that only search, in turns, beside the provers.
+    searchers : members that only search, in turns.
+    beside : the searchers begin at once; else they wait for the provers, which search themselves and are better
+        off with both cores.
     """
 
     rules: tuple[Placer, ...]
     provers: tuple[Placer, ...]
     searchers: tuple[Placer, ...]
+    beside: bool
 
 
 def lineup_of(problem: Problem) -> Lineup:
@@ -75,11 +81,12 @@ def lineup_of(problem: Problem) -> Lineup:
             provers = (*((LinearDp(),) if contiguity == "device" else ()), Frontier(), Exact())
         case Offload():
             provers = (Calls(), CpSat())
-    fits = [
-        tuple(member for member in part if member.supports(problem) is None)
-        for part in (rules, provers, searchers)
-    ]
-    return Lineup(*fits)
+
+    def fitting(members: tuple[Placer, ...]) -> tuple[Placer, ...]:
+        return tuple(member for member in members if member.supports(problem) is None)
+
+    beside = isinstance(problem.model, Concurrent) or problem.n > LARGE
+    return Lineup(fitting(rules), fitting(provers), fitting(searchers), beside)
 
 
 @dataclass(frozen=True)
@@ -87,8 +94,8 @@ class Auto:
     """Runs what suits the problem, and returns the best placement with the best bound.
 
     The best single device comes first, so that the answer is never worse. Plain rules follow, then the
-    methods that prove something and those that search, side by side: every member hears at once of better
-    placements and bounds (``_board.py``). It ends when the gap is closed or the deadline has come. The
+    methods that prove something and those that search: every member hears at once of better placements and
+    bounds (``_board.py``). It ends when the gap is closed or the deadline has come. The
     solution names the member that found the placement and the proof behind the bound.
 
     Under a budget of evaluations the members take turns in a fixed order with fixed shares, so that a run
@@ -156,6 +163,7 @@ class _Run:
         self.board = Board(problem, lower_bound(problem), max(settings.gap, 0.0))
         self.began = time.perf_counter()
         self.stopped = "finished"
+        self.proved = threading.Event()
         self.failures: list[BaseException] = []
         self.vain: InfeasibleError | None = None
 
@@ -268,6 +276,10 @@ class _Run:
                 if self.seconds_left <= 0:
                     return
                 self.member(placer, Budget(seconds=self.seconds_left), self.seed)
+            if proving:
+                self.proved.set()
+            while not (lineup.beside or self.proved.wait(0.05) or self.board.closed):
+                pass
             self._search(lineup.searchers, turn=0 if proving else 1)
         except BaseException as error:  # carried to the caller's thread
             self.failures.append(error)
