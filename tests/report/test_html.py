@@ -93,6 +93,17 @@ def test_every_execution_model_has_a_report(model):
     assert ("start" in arrays) == (model != "pipeline")
 
 
+def test_what_was_measured_is_shown_beside_the_prediction(problem):
+    schedule = [{"op": "op7", "start": 0.25, "end": 0.5}, {"op": "stranger", "start": 0, "end": 1}]
+    measured = {"median": 0.0123, "low": 0.012, "high": 0.013, "schedule": schedule}
+    page = html_report(problem, [api.place(problem, "heft", evaluations=5)], measured=measured, effort=0)
+    assert "12.30 ms" in page
+    assert "12.00 ms to 13.00 ms" in page
+    arrays = unpacked(page)[1]
+    assert (arrays["measuredStart"][7], arrays["measuredEnd"][7]) == (0.25, 0.5)
+    assert np.isfinite(arrays["measuredStart"]).sum() == 1
+
+
 def test_names_are_text_whatever_they_contain():
     builder = GraphBuilder(HOSTILE)
     for name in (HOSTILE, "b", "c"):
@@ -247,6 +258,15 @@ def test_the_timeline_names_what_is_under_the_pointer_and_selects_it(opened, pag
     assert f"op{v} " in tab.locator("#tip").inner_text()
     canvas.click(position=at)
     assert tab.locator("#panel h3").inner_text() == f"op{v}"
+
+
+def test_the_timeline_has_a_lane_for_what_was_measured(opened, problem):
+    schedule = [{"op": "op7", "device": "cpu0", "start": 0.0, "end": 0.01}]
+    solution = api.place(problem, "heft", evaluations=5)
+    height = "document.getElementById('timeline-canvas').clientHeight"
+    plain = opened(html_report(problem, [solution], effort=0)).evaluate(height)
+    tab = opened(html_report(problem, [solution], measured={"schedule": schedule}, effort=0))
+    assert tab.evaluate(height) == plain + problem.devices * (16 + 6)
 
 
 def test_light_and_dark_can_be_switched(opened, page):
