@@ -54,7 +54,7 @@ def test_cuts_under_serial_are_the_communication_of_the_evaluation(data):
 @given(st.data())
 def test_moves_cost_what_evaluating_them_says(data):
     problem = data.draw(problems(models()))
-    placement = data.draw(placements(problem))
+    placement = data.draw(placements(problem, orders=data.draw(st.booleans())))
     cost = move_costs(problem, placement)
     evaluator = SimulatedEvaluator(problem)
     for v in range(problem.n):
@@ -63,7 +63,7 @@ def test_moves_cost_what_evaluating_them_says(data):
                 continue
             device = placement.device.copy()
             device[problem.class_of == problem.class_of[v]] = d
-            outcome = evaluator.evaluate(Placement(device))
+            outcome = evaluator.evaluate(Placement(device, placement.order))
             if len(set(placement.device[problem.class_of == problem.class_of[v]].tolist())) == 1:
                 assert cost[v, d] == outcome.value
 

@@ -10,14 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import placements, problems
 from typer.testing import CliRunner
 
+import loadmaster.report
 from loadmaster import api
 from loadmaster.cli import app
 from loadmaster.graph import GraphBuilder
 from loadmaster.hardware import accelerators, roofline
 from loadmaster.plan import Plan, versions
-from loadmaster.problem import MODELS, Concurrent, Problem
+from loadmaster.problem import MODELS, Concurrent, Point, Problem, Solution
 from loadmaster.report._page_data import GROUP_ABOVE
 from loadmaster.report._palette import device_colours
 from loadmaster.report.html import html_report
@@ -85,12 +89,40 @@ def test_all_placers_and_failures_are_in_the_table(page):
     assert "it found no placement" in page
 
 
+@given(st.data())
+@settings(max_examples=40)
+def test_any_placement_with_a_cost_has_a_report(data):
+    problem = data.draw(problems())
+    placement = data.draw(placements(problem, orders=problem.model.name == "concurrent"))
+    evaluation = api.evaluate(problem, placement)
+    assume(np.isfinite(evaluation.cost))
+    solution = Solution(
+        placement, evaluation.cost, 0.0, "nothing", "hand", history=[Point(0.0, 1, evaluation.cost)]
+    )
+    page = html_report(problem, [solution])
+    header, arrays = unpacked(page)
+    assert header["cost"] == evaluation.cost
+    assert len(arrays["x"]) == problem.n
+    assert ("All constraints hold" in page) == evaluation.feasible
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_every_execution_model_has_a_report(model):
     problem = api.problem("zoo:layered-24", "2acc+1cpu", model=model)
     header, arrays = unpacked(html_report(problem, [api.place(problem, "greedy", evaluations=50)]))
     assert header["model"] == model
     assert ("start" in arrays) == (model != "pipeline")
+
+
+def test_what_was_measured_is_shown_beside_the_prediction(problem):
+    schedule = [{"op": "op7", "start": 0.25, "end": 0.5}, {"op": "stranger", "start": 0, "end": 1}]
+    measured = {"median": 0.0123, "low": 0.012, "high": 0.013, "schedule": schedule}
+    page = html_report(problem, [api.place(problem, "heft", evaluations=5)], measured=measured, effort=0)
+    assert "12.30 ms" in page
+    assert "12.00 ms to 13.00 ms" in page
+    arrays = unpacked(page)[1]
+    assert (arrays["measuredStart"][7], arrays["measuredEnd"][7]) == (0.25, 0.5)
+    assert np.isfinite(arrays["measuredStart"]).sum() == 1
 
 
 def test_names_are_text_whatever_they_contain():
@@ -116,6 +148,11 @@ def test_five_thousand_ops_are_below_a_megabyte_and_large_graphs_open_in_groups(
     width, height = header["box"]
     assert (np.abs(arrays["x"] - arrays["groupX"][arrays["group"]]) <= width / 2).all()
     assert (np.abs(arrays["y"] - arrays["groupY"][arrays["group"]]) <= height / 2).all()
+
+
+def test_the_report_package_knows_no_placer():
+    for file in Path(loadmaster.report.__file__).parent.glob("*.py"):
+        assert "loadmaster.placers" not in file.read_text(encoding="utf-8"), file
 
 
 def test_devices_have_colours_of_their_own():
@@ -249,6 +286,15 @@ def test_the_timeline_names_what_is_under_the_pointer_and_selects_it(opened, pag
     assert tab.locator("#panel h3").inner_text() == f"op{v}"
 
 
+def test_the_timeline_has_a_lane_for_what_was_measured(opened, problem):
+    schedule = [{"op": "op7", "device": "cpu0", "start": 0.0, "end": 0.01}]
+    solution = api.place(problem, "heft", evaluations=5)
+    height = "document.getElementById('timeline-canvas').clientHeight"
+    plain = opened(html_report(problem, [solution], effort=0)).evaluate(height)
+    tab = opened(html_report(problem, [solution], measured={"schedule": schedule}, effort=0))
+    assert tab.evaluate(height) == plain + problem.devices * (16 + 6)
+
+
 def test_light_and_dark_can_be_switched(opened, page):
     tab = opened(page)
     before = tab.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -268,6 +314,17 @@ def test_a_group_of_a_large_graph_opens_and_closes(opened):
     assert tab.evaluate("loadmaster.isOpen(0)")
     tab.locator("#toggle-group").click()
     assert not tab.evaluate("loadmaster.isOpen(0)")
+
+
+def test_a_graph_without_ops_or_without_time_is_drawn(opened):
+    for ops in (0, 1, 2):
+        builder = GraphBuilder("nothing")
+        for i in range(ops):
+            builder.op(f"op{i}")
+        graph, cluster = builder.build(), accelerators(1)
+        problem = Problem.make(graph, cluster, Concurrent(), time=np.zeros((ops, 2)))
+        tab = opened(html_report(problem, [api.place(problem, "single", evaluations=5)]))
+        assert tab.locator("#panel h3").inner_text() == "Overview"
 
 
 def test_hostile_names_stay_text_in_the_browser(opened):

@@ -24,7 +24,8 @@ __all__ = ["Layout", "layered_layout"]
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 
-SWEEPS = 12
+SWEEPS = 13
+"""An odd number: the last sweep goes down, which leaves chains straight."""
 LEAST_WIDTH = 24
 """A layer up to so many ops wide is never broken into several rows."""
 MOST_COLUMNS = 64
@@ -104,14 +105,14 @@ def _rows(level: IntArray, position: npt.NDArray[np.int64], widest: int) -> IntA
 
 @njit(cache=True, nogil=True)
 def _sweep(row, row_ptr, row_op, in_ptr, in_op, out_ptr, out_op, x, sweeps):  # type: ignore[no-untyped-def]
-    """Place the ops: downwards by what they read, upwards by who reads them, at last by both."""
+    """Place the ops: downwards by what they read, upwards by who reads them, then by both, at last downwards."""
     rows = len(row_ptr) - 1
     wish = np.empty(len(x))
     mean = np.empty(len(x))
     weight = np.empty(len(x), np.int64)
     for sweep in range(sweeps):
         down = sweep % 2 == 0
-        both = sweep >= sweeps - 4
+        both = sweeps - 5 <= sweep < sweeps - 1
         for i in range(rows):
             r = i if down else rows - 1 - i
             begin, end = row_ptr[r], row_ptr[r + 1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["device_colours"]
 
-OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442")
 """Without black, which is text and critical path. Neighbours in the list differ most in lightness."""
 
 

@@ -73,8 +73,9 @@ def figures(
         ("tensors cut", f"{len(cut):,}", escape(f"{bytes_text(moved)} moved" if moved else "")),
         ("found by", escape(solution.found_by or solution.method), escape(_effort(solution))),
     ]
-    if measured and isinstance(measured.get("cost"), int | float):
-        cards.insert(1, ("measured", seconds_text(measured["cost"]), escape(_interval(measured))))
+    found = (measured or {}).get("cost", (measured or {}).get("median"))
+    if measured and isinstance(found, int | float):
+        cards.insert(1, ("measured", seconds_text(found), escape(_interval(measured))))
     return "".join(
         f'<div class="card"><div class="label">{label}</div><div class="value">{value}</div>'
         f'<div class="note">{note}</div></div>'

@@ -42,8 +42,8 @@ def html_report(
     Parameters
     ----------
     failures : methods that found nothing, with the reason.
-    measured : what a runtime found for the cheapest solution: ``cost``, ``low`` and ``high`` in seconds, and
-        ``schedule`` (op, start, end), each if known.
+    measured : what a runtime found for the cheapest solution: ``cost`` (or ``median``), ``low`` and ``high`` in
+        seconds, and ``schedule`` (op, start, end), each if known.
     versions : programs that took part, by name.
     effort : how many ops may be simulated to learn what moves cost (:func:`~loadmaster.report._moves.move_costs`).
     """

@@ -67,8 +67,13 @@ function drawArcs(ctx, list, theme) {
   const cutsShown = $("show-cuts").checked, far = view.k < 0.25;
   // Seen from afar, thousands of lines would hide what they connect.
   const fade = (most) => (far ? Math.max(0.1, Math.min(most, 250 / list.length)) : most);
-  strokeArcs(ctx, list, (i) => !cutArc[i] || !cutsShown, theme.edge, far ? 0.6 : 1, fade(0.75), far);
-  if (cutsShown) strokeArcs(ctx, list, (i) => cutArc[i], theme.fg, far ? 1 : 1.8, fade(0.75), far);
+  // Arcs that lead up again go from one column of the folded layout to another: thin, so that they stay behind.
+  const folded = (i) => data.y[heads[i]] < data.y[tails[i]];
+  const cut = (i) => cutsShown && cutArc[i];
+  strokeArcs(ctx, list, (i) => !cut(i) && folded(i), theme.edge, 0.8, fade(0.45), far);
+  strokeArcs(ctx, list, (i) => !cut(i) && !folded(i), theme.edge, far ? 0.6 : 1, fade(0.8), far);
+  strokeArcs(ctx, list, (i) => cut(i) && folded(i), theme.fg, 0.8, fade(0.35), far);
+  strokeArcs(ctx, list, (i) => cut(i) && !folded(i), theme.fg, far ? 1 : 1.8, fade(0.75), far);
 }
 function box(ctx, x, y, w, h, r) {
   if (w < 5) ctx.rect(x, y, w, h); else ctx.roundRect(x, y, w, h, r);
@@ -110,7 +115,7 @@ function drawOps(ctx, list, theme) {
       if (kind && nodeH * s > 24) {
         ctx.fillText(shortName(meta.names[v], most), x, y - size * 0.62);
         ctx.globalAlpha = 0.8;
-        ctx.fillText(shortName(kind, most), x, y + size * 0.62);
+        ctx.fillText(kind.length > most ? kind.slice(0, most - 1) + "…" : kind, x, y + size * 0.62);
         ctx.globalAlpha = 1;
       } else ctx.fillText(shortName(meta.names[v], most), x, y);
     }

@@ -15,7 +15,7 @@ meta.devices.forEach((d, i) => {
   if (!scheduled) {
     row.note = seconds(meta.load[i]);
     row.bars.push([0, meta.busy[i], -1, `${d.name}: compute ${seconds(meta.busy[i])}`, false, 1]);
-    row.bars.push([meta.busy[i], meta.busy[i] + meta.comm[i], -1, `${d.name}: communication ${seconds(meta.comm[i])}`, false, 0.45]);
+    row.bars.push([meta.busy[i], meta.busy[i] + meta.comm[i], -1, `${d.name}: comm ${seconds(meta.comm[i])}`, false, 0.45]);
     return;
   }
   const calls = meta.calls.map((call, c) => [call, c]).filter(([call]) => call[0] === i);
@@ -81,7 +81,7 @@ function drawTimeline(ctx, w, h) {
       if (wide > 46 && row.height > 17) {
         ctx.fillStyle = alpha < 1 ? theme.fg : dark(row.colour) ? "#fff" : "#111"; ctx.textAlign = "left";
         const label = text === null ? meta.names[v] : text.replace(/^.*?: /, "");
-        ctx.fillText(shortName(label, Math.floor((wide - 8) / 6)), Math.max(x1, gutter) + 5, y + row.height / 2 + 1);
+        ctx.fillText(shortName(label, Math.floor((wide - 8) / 5.6)), Math.max(x1, gutter) + 5, y + row.height / 2 + 1);
       }
     }
     ctx.restore();
