@@ -36,8 +36,9 @@ class Hsdag:
     the paper, and why. Nothing but the policy's own draws is tried, so the answer is what was learnt.
     """
 
-    colocate: str = "chain"
-    """Coarsening rules by which ops become the units that are decided about; empty for every op by itself."""
+    colocate: str = ""
+    """Coarsening rules by which ops become the units that are decided about (``chain`` is the paper's); empty
+    for every op, or colocation class, by itself."""
     features: tuple[str, ...] = FEATURES
     """Parts of the features that are used."""
     hidden: int = 64
@@ -62,6 +63,8 @@ class Hsdag:
     """Weight of the entropy of a decision at the beginning, in standard deviations of the reward."""
     entropy_end: float = 0.001
     """The same at the end of the budget; in between it falls geometrically."""
+    edge_entropy: float = 0.1
+    """Weight of the entropy of choosing a dominant edge, relative to that of choosing a device."""
     state_update: bool = False
     """Let the policy see where the best placement so far has each unit."""
     learn: bool = True

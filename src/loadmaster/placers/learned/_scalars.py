@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import time
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -19,16 +18,15 @@ class Scalars:
     """Appends to one event file in a folder: best cost, gap to the bound, and what else the training tells."""
 
     def __init__(self, folder: str, search: Search, every: float = 0.5) -> None:
-        self._file: BinaryIO | None = None
+        self._file: Path | None = None
         self._search, self._every, self._told = search, every, -np.inf
         if folder:
+            self._file = Path(folder) / f"events.out.tfevents.{int(time.time())}.{search.method}"
             try:
-                Path(folder).mkdir(parents=True, exist_ok=True)
-                name = f"events.out.tfevents.{int(time.time())}.{search.method}"
-                self._file = (Path(folder) / name).open("ab", buffering=0)
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                self._file.write_bytes(_record(_double(1, time.time()) + _bytes(3, b"brain.Event:2")))
             except OSError as error:
                 raise InputError(f"{folder}: scalars cannot be written there ({error.strerror})") from None
-            self._file.write(_record(_double(1, time.time()) + _bytes(3, b"brain.Event:2")))
 
     def write(self, step: int, **values: float) -> None:
         """The values at a step, at most twice a second."""
@@ -38,7 +36,8 @@ class Scalars:
         search = self._search
         gap = 1.0 - search.bound.value / search.cost if search.simulated and search.cost > 0 else 0.0
         everything = {"best": search.cost, "gap": gap, "evaluations": float(search.evaluations), **values}
-        self._file.write(event_record(step, everything))
+        with self._file.open("ab") as file:
+            file.write(event_record(step, everything))
 
 
 def event_record(step: int, values: dict[str, float]) -> bytes:

@@ -237,7 +237,11 @@ def _loss(
             loss = loss - (now * gain).sum() / batch
     entropy = -(log_q.exp() * log_q).sum() / batch
     edges = -(choice.exp() * choice).sum()
-    return loss - weight * (entropy + edges), before, float(entropy.detach()) * batch / max(len(log_q), 1)
+    return (
+        loss - weight * (entropy + settings.edge_entropy * edges),
+        before,
+        float(entropy.detach()) * batch / max(len(log_q), 1),
+    )
 
 
 def _advantages(cost: FloatArray, settings: Hsdag) -> Tensor:
