@@ -16,6 +16,7 @@ from loadmaster.placers.frontier import Frontier
 from loadmaster.placers.greedy import Greedy
 from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
+from loadmaster.placers.learned._methods import Hsdag, HsdagPaper, HsdagPolish
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
 from loadmaster.placers.lookahead import Lookahead
@@ -72,6 +73,9 @@ PLACERS: dict[str, Placer] = {
         PipeDream(),
         Balanced(),
         Metis(),
+        HsdagPaper(),
+        Hsdag(),
+        HsdagPolish(),
     )
 }
 """All placers by name, with their default hyper-parameters."""

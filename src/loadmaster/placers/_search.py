@@ -135,6 +135,10 @@ class Search:
         """Book evaluations that a kernel made by deltas."""
         self._counted += evaluations
 
+    def began_earlier(self, seconds: float) -> None:
+        """Book seconds of an earlier run that this one goes on from."""
+        self._began -= seconds
+
     def check(self) -> None:
         """Report progress; raise :class:`OutOfBudget` if time or evaluations are used up, or nothing is
         left to find."""

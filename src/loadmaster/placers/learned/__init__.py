@@ -1,0 +1,1 @@
+"""Learned placers. Importing this package needs no PyTorch; placing with them does (``loadmaster[learn]``)."""

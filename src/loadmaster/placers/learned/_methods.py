@@ -1,0 +1,240 @@
+"""The learned methods as the table of names knows them: hyper-parameters, and PyTorch only when they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import ClassVar, Literal
+
+from loadmaster.errors import InputError, UnsupportedError
+from loadmaster.placers._base import parameters
+from loadmaster.placers._feasible import prove_infeasible
+from loadmaster.placers._incumbents import borrow
+from loadmaster.placers._search import Budget, OutOfBudget, ProgressCallback, Search
+from loadmaster.placers._walkers import first_start
+from loadmaster.placers.learned._features import FEATURES
+from loadmaster.placers.learned._units import units_of
+from loadmaster.placers.local_search import LocalSearch
+from loadmaster.problem import Concurrent, Placement, Problem, Serial, Solution
+from loadmaster.problem._evaluator import Evaluator
+
+__all__ = ["Hsdag", "HsdagPaper", "HsdagPolish"]
+
+PAPER_FEATURES = tuple(part for part in FEATURES if part != "costs")
+
+
+def missing_torch() -> str | None:
+    """None, or what to install."""
+    return None if find_spec("torch") else "it needs PyTorch: pip install 'loadmaster[learn]'"
+
+
+@dataclass(frozen=True)
+class Hsdag:
+    """HSDAG as good as we can make it: groups and devices drawn from one policy, trained by PPO.
+
+    See :mod:`loadmaster.placers.learned.hsdag` for the algorithm and ``docs/hsdag.md`` for how it differs from
+    the paper, and why. Nothing but the policy's own draws is tried, so the answer is what was learnt.
+    """
+
+    colocate: str = ""
+    """Coarsening rules by which ops become the units that are decided about (``chain`` is the paper's); empty
+    for every op, or colocation class, by itself."""
+    features: tuple[str, ...] = FEATURES
+    """Parts of the features that are used."""
+    hidden: int = 64
+    """Width of all layers."""
+    layers: int = 2
+    """Rounds of messages."""
+    groups: Literal["learned", "random", "fixed", "none"] = "learned"
+    """Dominant edges by learned scores, drawn uniformly, drawn uniformly once and kept, or every unit alone."""
+    singletons: bool = True
+    """A unit may stay alone; off, each with a neighbour joins one (as published)."""
+    batch: int = 64
+    """Placements drawn and costed for one update."""
+    learning_rate: float = 3e-3
+    """Of Adam."""
+    ppo: bool = True
+    """Several clipped steps for each batch; off, one plain REINFORCE step with the same advantages."""
+    epochs: int = 2
+    """Steps for each batch."""
+    clip: float = 0.2
+    """How far a decision's probability may move in one update, as a ratio."""
+    entropy: float = 0.5
+    """Weight of the entropy of a decision at the beginning, in standard deviations of the reward."""
+    entropy_end: float = 0.001
+    """The same at the end of the budget; in between it falls geometrically."""
+    edge_entropy: float = 0.1
+    """Weight of the entropy of choosing a dominant edge, relative to that of choosing a device."""
+    state_update: bool = False
+    """Let the policy see where the best placement so far has each unit."""
+    learn: bool = True
+    """Off, the untrained policy is sampled: what learning is worth."""
+    updates: int = 0
+    """Stop after so many updates; 0 leaves it to the budget."""
+    checkpoint: str = ""
+    """File to save the training to and to go on from if it exists; empty for none."""
+    checkpoint_seconds: float = 10.0
+    """Time between two saves."""
+    log_dir: str = ""
+    """Folder for scalars (TensorBoard event files); empty for none."""
+    threads: int = 1
+    """Threads of PyTorch; the simulator has its own."""
+
+    name: ClassVar[str] = "hsdag"
+    summary: ClassVar[str] = "a policy learns groups of ops and their devices together (HSDAG, improved)"
+
+    def __post_init__(self) -> None:
+        _check_features(self.features)
+
+    def supports(self, problem: Problem) -> str | None:
+        """Everything, where PyTorch is installed."""
+        return missing_torch()
+
+    def place(
+        self,
+        problem: Problem,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        start: Placement | None = None,
+        evaluator: Evaluator | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Solution:
+        """Train until the budget is used up (64,000 evaluations if it sets no limit)."""
+        return _run(self, problem, budget, seed, start, evaluator, on_progress)
+
+
+@dataclass(frozen=True)
+class HsdagPolish(Hsdag):
+    """:class:`Hsdag`, and local search from the best placement that the policy drew."""
+
+    polish: float = 0.3
+    """Share of the budget that is left to local search."""
+
+    name: ClassVar[str] = "hsdag+polish"
+    summary: ClassVar[str] = "hsdag, then local search from the best placement it drew"
+
+
+@dataclass(frozen=True)
+class HsdagPaper:
+    """HSDAG as published: the hyper-parameters of its table 6, REINFORCE without a baseline.
+
+    Where paper and released code differ, this is the paper; what it leaves open is said in ``docs/hsdag.md``.
+
+    References
+    ----------
+    S. Duan et al., "A structure-aware framework for learning device placements on computation graphs",
+    NeurIPS 2024.
+    """
+
+    colocate: str = "chain"
+    """Coarsening rules by which ops become the nodes of the graph."""
+    features: tuple[str, ...] = PAPER_FEATURES
+    """Parts of the features that are used."""
+    hidden: int = 128
+    """Width of all layers (``hidden_channel``)."""
+    layers: int = 2
+    """Graph convolutions before the edges are scored (``layer_gnn``)."""
+    dropout: float = 0.2
+    """Of units in the network (``dropout_network``)."""
+    levels: int = 1
+    """How often the graph is parsed; 0 for until nothing changes, which leaves one group per component."""
+    learning_rate: float = 1e-4
+    """Of Adam."""
+    episodes: int = 100
+    """Episodes (``max_episodes``)."""
+    steps: int = 20
+    """Placements of an episode (``update_timestep``)."""
+    epochs: int = 4
+    """Updates after each episode (``K_epochs``)."""
+    discount: float = 0.95
+    """γ of equation 14; the paper gives no value, this is the released code's."""
+    state_update: bool = True
+    """Add each group's embedding to the features of its nodes after every step."""
+    learn: bool = True
+    """Off, the untrained policy is sampled."""
+    checkpoint: str = ""
+    """File to save the training to and to go on from if it exists; empty for none."""
+    checkpoint_seconds: float = 10.0
+    """Time between two saves."""
+    log_dir: str = ""
+    """Folder for scalars (TensorBoard event files); empty for none."""
+    threads: int = 1
+    """Threads of PyTorch."""
+
+    name: ClassVar[str] = "hsdag-paper"
+    summary: ClassVar[str] = "HSDAG as published: graph parsing and REINFORCE, 100 episodes of 20 placements"
+
+    def __post_init__(self) -> None:
+        _check_features(self.features)
+
+    def supports(self, problem: Problem) -> str | None:
+        """The latency of one inference, where PyTorch is installed: what the paper is about."""
+        if not isinstance(problem.model, Serial | Concurrent):
+            return (
+                "as published it minimises the latency of one inference: use serial or concurrent, or hsdag"
+            )
+        return missing_torch()
+
+    def place(
+        self,
+        problem: Problem,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        start: Placement | None = None,
+        evaluator: Evaluator | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Solution:
+        """Train until the episodes are over, or the budget is used up."""
+        return _run(self, problem, budget, seed, start, evaluator, on_progress)
+
+
+def _check_features(features: tuple[str, ...]) -> None:
+    for part in features:
+        if part not in FEATURES:
+            raise InputError(f"there is no feature {part!r}: choose from {', '.join(FEATURES)}")
+
+
+def _run(
+    method: Hsdag | HsdagPaper,
+    problem: Problem,
+    budget: Budget,
+    seed: int,
+    start: Placement | None,
+    evaluator: Evaluator | None,
+    on_progress: ProgressCallback | None,
+) -> Solution:
+    prove_infeasible(problem)
+    reason = missing_torch()
+    if reason is not None:
+        raise UnsupportedError(f"the method {method.name} cannot run: {reason}")
+    import torch
+
+    from loadmaster.placers.learned import hsdag
+
+    if budget == Budget():
+        budget = Budget(evaluations=64_000)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(method.threads)
+    try:
+        with (
+            Search(problem, budget, method.name, evaluator, on_progress) as search,
+            torch.random.fork_rng([]),
+        ):
+            first_start(search, start, seed)
+            search.check()
+            units = units_of(problem, method.colocate)
+            if units.count == 0 or not (units.allowed.sum(axis=1) > 1).any():
+                raise OutOfBudget  # nothing is to be decided
+            if isinstance(method, HsdagPaper):
+                hsdag.train_paper(search, units, method, seed)
+            elif isinstance(method, HsdagPolish):
+                hsdag.train(search, units, method, seed, 1.0 - method.polish)
+                borrow(search, replace(LocalSearch(), constructed=False), Budget(), seed)
+            else:
+                hsdag.train(search, units, method, seed)
+                search.check()
+    finally:
+        torch.set_num_threads(threads)
+    return search.solution(seed, parameters(method))
