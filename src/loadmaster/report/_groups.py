@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 __all__ = ["scope_groups"]
 
-MOST_GROUPS = 400
+MOST_GROUPS = 150
 LARGEST = 600
 """A group of more ops than this is divided further if it can be."""
 

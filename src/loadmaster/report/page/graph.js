@@ -100,7 +100,7 @@ function drawOps(ctx, list, theme) {
         const s = scaleOf(v) * k, w = Math.max(nodeW * s, 3), h = Math.max(nodeH * s, 2.5);
         box(ctx, (data.x[v] - view.x) * k - w / 2, (data.y[v] - view.y) * k - h / 2, w, h, 6 * s);
       }
-      ctx.strokeStyle = theme.fg; ctx.lineWidth = Math.max(1, Math.min(3, 3 * k));
+      ctx.strokeStyle = theme.fg; ctx.lineWidth = Math.max(0.6, Math.min(3, 3 * k * (list.length ? scaleOf(list[0]) : 1)));
       ctx.stroke();
     }
     ctx.fillStyle = dark(device.colour) ? "#fff" : "#111";
@@ -133,7 +133,7 @@ function drawGroups(ctx, theme) {
       ctx.beginPath();
       curve(ctx, x1, y1, x2, y2, k < 0.1);
       ctx.strokeStyle = cut ? theme.fg : theme.edge;
-      ctx.globalAlpha = Math.max(0.08, Math.min(0.6, 150 / data.groupTail.length)) * Math.min(1, 0.4 + data.groupCount[i] / 20);
+      ctx.globalAlpha = Math.max(0.06, Math.min(0.6, 80 / data.groupTail.length)) * Math.min(1, 0.4 + data.groupCount[i] / 20);
       ctx.lineWidth = Math.min(6, (1 + Math.log2(data.groupCount[i]) / 2) * Math.max(0.7, k));
       ctx.stroke();
     }
