@@ -5,6 +5,7 @@ from loadmaster.runtime._devices import DeviceSpec, available, parse_devices
 from loadmaster.runtime._evaluator import MeasuredEvaluator
 from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._measuring import Measurement
+from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._profiling import ModelProfile, profile_model
 from loadmaster.runtime._running import PlanRun, run_plan
 from loadmaster.runtime._session import Candidate, Session
@@ -17,9 +18,11 @@ __all__ = [
     "MeasuredEvaluator",
     "Measurement",
     "ModelProfile",
+    "Piece",
     "PlanRun",
     "Session",
     "available",
+    "cut",
     "lint",
     "parse_devices",
     "profile_model",
