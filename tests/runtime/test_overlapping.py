@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import openvino as ov
@@ -14,15 +16,19 @@ from hypothesis import strategies as st
 from openvino import opset13 as ops
 from small_networks import CLOCK, DEVICES
 from strategies import problems
+from typer.testing import CliRunner
 
-from loadmaster.errors import RunError
+from loadmaster.cli import app
+from loadmaster.errors import InputError, RunError
 from loadmaster.graph import load_openvino
 from loadmaster.graph._openvino import openvino_model
 from loadmaster.hardware import Cluster, Device, Link
+from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Placement, Problem
-from loadmaster.runtime import Session, cut, parse_devices
+from loadmaster.runtime import Measurement, Session, cut, optimize, parse_devices
 from loadmaster.runtime._devices import Devices
 from loadmaster.runtime._flow import Flow, Job
+from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, piece_features
 from loadmaster.runtime._overlapping import Overlapped, cores_of
 
 
@@ -264,3 +270,68 @@ def test_pieces_that_wait_for_each_other_are_refused():
 def test_devices_get_cores_of_their_own():
     specs = parse_devices(["A=cpu", "B=cpu", "C=cpu"])
     assert cores_of(specs, [4, 7]) == {"A": 4, "B": 7, "C": None}
+
+
+# -- optimizing ----------------------------------------------------------------------------------------------
+
+
+def test_optimize_keeps_what_is_measured_best_and_writes_a_plan(model_file, tmp_path, monkeypatch):
+    plan_file = tmp_path / "plan.json"
+    done = CliRunner().invoke(
+        app,
+        [
+            "optimize",
+            str(model_file),
+            "--devices",
+            "A=cpu",
+            "--devices",
+            "B=cpu",
+            "--budget",
+            "2s",
+            "--samples",
+            "3",
+        ]
+        + ["--clock", CLOCK, "--cache", str(tmp_path / "cache.sqlite"), "-o", str(plan_file), "--json"],
+    )
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    names = [line["name"] for line in document["lines"]]
+    assert "A alone" in names
+    assert any(name.startswith("OpenVINO on") for name in names)
+    by_name = {line["name"]: line["measured"] for line in document["lines"]}
+    pays = "best plan" in by_name and by_name["best plan"]["high"] < by_name["A alone"]["low"]
+    assert document["pays"] == pays
+    plan = Plan.load(plan_file)
+    assert (len(set(plan.document["placement"].values())) > 1) == pays
+
+
+def test_optimize_returns_the_single_device_where_a_plan_does_not_pay(model_file, monkeypatch):
+    monkeypatch.setattr(Measurement, "faster_than", lambda self, other: False)
+    found = optimize(model_file, parse_devices(["A=cpu", "B=cpu"]), budget=2.0, samples=3, clock=CLOCK)
+    assert not found.pays
+    assert set(found.plan.document["placement"].values()) == {"A"}
+
+
+def test_optimize_needs_two_devices_and_a_model_with_a_runtime(model_file):
+    with pytest.raises(InputError, match="at least two"):
+        optimize(model_file, parse_devices(["A=cpu"]))
+    with pytest.raises(InputError, match="there is a runtime for concurrent, pipeline"):
+        optimize(model_file, parse_devices(["A=cpu", "B=cpu"]), model="offload")
+
+
+def test_costs_of_overlapping_are_found_again_from_traces(model_file):
+    problem = problem_of(model_file)
+    rng = np.random.default_rng(1)
+    problem = replace(problem, time=rng.uniform(1e-4, 1e-3, problem.n)[:, None] * np.ones((1, 2)))
+    true = OverlapFit(1.07, 60e-6, 25e-6, 3e-10)
+    traced = []
+    for seed in range(4):
+        pieces = random_pieces(problem, seed)
+        seconds, moved, _ = piece_features(problem, pieces)
+        taken = seconds * true.slowdown + true.piece + moved * true.rate
+        traced.append((pieces, dict(enumerate(taken.tolist()))))
+    found = fit_overlap(problem, traced, OverlapFit())
+    assert found.slowdown == pytest.approx(true.slowdown)
+    assert found.piece == pytest.approx(true.piece)
+    assert found.rate == pytest.approx(true.rate)
+    assert found.median_residual < 1e-6

@@ -106,11 +106,12 @@ class Overlapped:
                     "device": self._parts[number].piece.device,
                     "start": start - began,
                     "end": end - began,
+                    "core": core,
                     "request": at,
                     "ops": len(self._parts[number].piece.ops),
                 }
                 for at, request in enumerate(self._last)
-                for number, start, end, _ in request.spans
+                for number, start, end, core in request.spans
             ),
             key=lambda span: span["start"],
         )

@@ -44,6 +44,8 @@ class Candidate:
         self._session, self.key, self.what, self.precision = session, key, what, precision
         self.submodels: int = loaded["submodels"]
         self.seconds_to_load: float = loaded["seconds"]
+        self.items: int = loaded.get("items", 1)
+        """Requests of one run; times are per request."""
         self.verification: Verification | None = None
 
     def run(self, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
@@ -185,11 +187,12 @@ class Session:
         for candidate in candidates:
             candidate.verify()
         found: dict[str, list[Sample]] = {candidate.key: [] for candidate in candidates}
+        items = {candidate.key: candidate.items for candidate in candidates}
         keys, clean = list(found), 0
         while True:
             asked = {"keys": keys, "rounds": max(1, samples - clean), "seconds": SLICE, "clock": self.clock}
             for key, seconds, lost in self.worker.ask("sample", limit=limit, **asked):
-                found[key].append(undisturbed(seconds, lost, self.clock))
+                found[key].append(undisturbed(seconds / items[key], lost / items[key], self.clock))
             clean = min(sum(sample.clean for sample in taken) for taken in found.values())
             tried = max(len(taken) for taken in found.values())
             if clean >= samples:

@@ -72,7 +72,11 @@ class Session:
         executor.feed(draw_inputs(self.model, 0))
         executor.infer()
         self.executors[key] = executor
-        return {"submodels": executor.submodels, "seconds": time.perf_counter() - began}
+        return {
+            "submodels": executor.submodels,
+            "seconds": time.perf_counter() - began,
+            "items": getattr(executor, "items", 1),
+        }
 
     def drop(self, key: str) -> None:
         """Free an executor."""
