@@ -18,14 +18,15 @@ from small_networks import CLOCK, DEVICES
 from strategies import problems
 from typer.testing import CliRunner
 
+import loadmaster
 from loadmaster.cli import app
-from loadmaster.errors import InputError, RunError
+from loadmaster.errors import InputError, RunError, UnsupportedError
 from loadmaster.graph import load_openvino
 from loadmaster.graph._openvino import openvino_model
 from loadmaster.hardware import Cluster, Device, Link
 from loadmaster.plan import Plan
-from loadmaster.problem import Concurrent, Placement, Problem
-from loadmaster.runtime import Measurement, Session, cut, optimize, parse_devices
+from loadmaster.problem import Concurrent, Pipeline, Placement, Problem, Serial, Solution
+from loadmaster.runtime import Measurement, Session, cut, optimize, parse_devices, run_plan
 from loadmaster.runtime._devices import Devices
 from loadmaster.runtime._flow import Flow, Job
 from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, piece_features
@@ -275,23 +276,15 @@ def test_devices_get_cores_of_their_own():
 # -- optimizing ----------------------------------------------------------------------------------------------
 
 
-def test_optimize_keeps_what_is_measured_best_and_writes_a_plan(model_file, tmp_path, monkeypatch):
+def test_optimize_keeps_what_is_measured_best_and_writes_a_plan(model_file, tmp_path):
     plan_file = tmp_path / "plan.json"
     done = CliRunner().invoke(
         app,
         [
-            "optimize",
-            str(model_file),
-            "--devices",
-            "A=cpu",
-            "--devices",
-            "B=cpu",
-            "--budget",
-            "2s",
-            "--samples",
-            "3",
-        ]
-        + ["--clock", CLOCK, "--cache", str(tmp_path / "cache.sqlite"), "-o", str(plan_file), "--json"],
+            *("optimize", str(model_file), "--devices", "A=cpu", "--devices", "B=cpu", "--budget", "2s"),
+            *("--samples", "3", "--clock", CLOCK, "--cache", str(tmp_path / "cache.sqlite")),
+            *("-o", str(plan_file), "--json"),
+        ],
     )
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
@@ -335,3 +328,62 @@ def test_costs_of_overlapping_are_found_again_from_traces(model_file):
     assert found.piece == pytest.approx(true.piece)
     assert found.rate == pytest.approx(true.rate)
     assert found.median_residual < 1e-6
+
+
+# -- plans ---------------------------------------------------------------------------------------------------
+
+
+def plan_of(path, model, seed=3):
+    """A plan with random devices, as ``place`` writes it."""
+    plain = problem_of(path)
+    cluster = replace(
+        plain.cluster, devices=tuple(spec.device() for spec in parse_devices(["A=cpu", "B=cpu"]))
+    )
+    problem = replace(plain, cluster=cluster, model=model)
+    placement = Placement(np.random.default_rng(seed).integers(2, size=problem.n))
+    return Plan.from_solution(problem, Solution(placement, 1.0, 0.0, "nothing", "by hand"))
+
+
+@pytest.mark.parametrize("model", [Concurrent(), Pipeline()])
+def test_an_open_plan_is_called_like_a_function(model_file, model):
+    alone = ov.Core().compile_model(str(model_file), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    items = [np.random.default_rng(i).standard_normal((1, 8, 12, 12)).astype(np.float32) for i in range(6)]
+    before = threading.active_count()
+    with loadmaster.open(model_file, plan_of(model_file, model)) as net:
+        found = [net(items[0]), *net.stream(items[1:])]
+        with pytest.raises(InputError, match="'image' must have the shape"):
+            net(items[0][:, :4])
+        with pytest.raises(InputError, match="has 1 inputs"):
+            net(items[0], items[1])
+        early = net.stream(itertools.cycle(items))
+        next(early)
+        early.close()
+        np.testing.assert_array_equal(net(items[0])[0], found[0][0])
+    assert threading.active_count() == before
+    for item, outputs in zip(items, found, strict=True):
+        for at, expected in enumerate(alone(item).values()):
+            np.testing.assert_allclose(outputs[at], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_plan_runs_in_the_pieces_that_it_was_measured_with(model_file):
+    plan = plan_of(model_file, Concurrent())
+    many = cut(plan.problem(), plan.placement(), piece=0.0, wait=0.0, joins=False)
+    kept = Plan({**plan.document, "pieces": [[piece.device, list(piece.ops)] for piece in many]})
+    with loadmaster.open(model_file, kept) as net:
+        assert net.submodels == len(many)
+    swapped = [["B" if piece.device == "A" else "A", list(piece.ops)] for piece in many]
+    with pytest.raises(InputError, match="is not on its device"):
+        loadmaster.open(model_file, Plan({**plan.document, "pieces": swapped}))
+
+
+def test_an_open_plan_of_another_kind_is_refused(model_file):
+    with pytest.raises(UnsupportedError, match="plan of the serial model"):
+        loadmaster.open(model_file, plan_of(model_file, Serial()))
+
+
+@pytest.mark.parametrize("model", [Concurrent(), Pipeline()])
+def test_run_takes_the_runtime_of_the_plan(model_file, model):
+    found = run_plan(model_file, plan_of(model_file, model), samples=3, clock=CLOCK)
+    assert found.lines[0].verification is not None
+    assert {span["device"] for span in found.spans} == {"A", "B"}
+    assert any(line.name == "OpenVINO on 2 cores" for line in found.lines)

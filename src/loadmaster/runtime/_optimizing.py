@@ -12,20 +12,19 @@ from typing import Any
 from loadmaster import api
 from loadmaster.errors import BusyError, InputError, RunError
 from loadmaster.plan import Plan
-from loadmaster.problem import Concurrent, Pipeline, Placement, Problem, Serial, Solution
+from loadmaster.problem import Concurrent, Pipeline, Placement, Problem, Solution
 from loadmaster.problem._evaluator import evaluate
 from loadmaster.problem._model import ExecutionModel
 from loadmaster.runtime._cache import Cache
 from loadmaster.runtime._devices import DeviceSpec
 from loadmaster.runtime._measuring import Measurement
 from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, predict
-from loadmaster.runtime._overlapping import cores_of
 from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._profiling import ModelProfile, profile_model
-from loadmaster.runtime._running import Line
+from loadmaster.runtime._running import Line, all_cores_line, how_to_run, overlapping_cores
 from loadmaster.runtime._session import SAMPLES, Candidate, Session
 
-__all__ = ["MODELS", "Optimized", "optimize", "overlapping_cores", "ways_to_run"]
+__all__ = ["MODELS", "Optimized", "optimize"]
 
 MODELS: dict[str, ExecutionModel] = {
     "concurrent": Concurrent(),
@@ -39,8 +38,6 @@ SEARCHING = 0.4
 SCREENING = 7
 """Samples of every candidate before the winner is measured afresh."""
 TRACES = 5
-STREAM = 32
-"""Requests of one run of a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -102,25 +99,6 @@ class Optimized:
             "openvino": self.openvino,
             "seconds": self.seconds,
         }
-
-
-def overlapping_cores(devices: Sequence[DeviceSpec]) -> list[int]:
-    """The cores that a process needs in which the devices run at once."""
-    cores = {core for core in cores_of(devices).values() if core is not None}
-    import os
-
-    return sorted(cores or os.sched_getaffinity(0))
-
-
-def ways_to_run(model: ExecutionModel) -> tuple[str, dict[str, Any]]:
-    """How the worker runs plans of an execution model, and with which options."""
-    if isinstance(model, Concurrent):
-        return "concurrent", {}
-    if isinstance(model, Pipeline):
-        return "pipeline", {"items": STREAM}
-    if isinstance(model, Serial):
-        return "hetero", {}
-    raise InputError(f"there is no runtime for plans of the {model.name} model")
 
 
 def optimize(
@@ -188,6 +166,8 @@ def optimize(
     measured = found if pays and found is not None else single
     known = {"cost": measured.median, **measured.document()}
     plan = Plan.from_solution(problem, solution, measured=known)
+    if best is not None and pays:  # run it later as it was measured
+        plan = Plan({**plan.document, "pieces": [[piece.device, list(piece.ops)] for piece in best.pieces]})
     return Optimized(
         plan, lines, first, pays, predicted, fit, screened, model, used, openvino, time.monotonic() - began
     )
@@ -249,7 +229,7 @@ class _Search:
         pieces = cut(self.plain, placement, piece=fit.piece, wait=fit.wait)
         if any(list(tried.pieces) == pieces for tried in self.tried):
             return
-        how, options = ways_to_run(self.plain.model)
+        how, options = how_to_run(self.plain.model)
         try:
             candidate = self.session.load(how, pieces=pieces, **options)
             candidate.verify()
@@ -302,8 +282,8 @@ def _final(
     running: list[tuple[str, Candidate]] = [(f"{name} alone", alone[name]) for name in order]
     if all(spec.plugin.startswith("cpu") for spec in devices):
         precision = next(spec.precision for spec in devices if spec.name == first)
-        name = f"OpenVINO on {len(cores)} cores"
-        running.append((name, session.load("all-cores", threads=len(cores), precision=precision)))
+        name, how, options = all_cores_line(cores, precision)
+        running.append((name, session.load(how, **options)))
     if best is not None:
         running.append(("best plan", best.candidate))
     measured: list[Measurement] = session.measure([c for _, c in running], samples=samples)
