@@ -3,9 +3,11 @@
 PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
-DEMO_MODEL ?= zoo:inception-v3
-DEMO_BUDGET ?= 5s
-DEMO_REPORT ?= demo-report.html
+DEMO_MODEL ?= inception-v3
+DEMO_BUDGET ?= 60s
+DEMO_DEVICES ?= --device A=cpu:core=0 --device B=cpu:core=1
+DEMO_ARGS ?=
+DEMO := build/demo
 BENCH_ARGS ?=
 
 VENV := .venv
@@ -18,10 +20,12 @@ INSTALLED := $(VENV)/.installed
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(INSTALLED) ## place Inception-V3 on a CPU, an integrated and a discrete GPU with every method
-	$(BIN)/loadmaster compare $(DEMO_MODEL) --cluster hsdag --budget $(DEMO_BUDGET) --report $(DEMO_REPORT)
-	$(BIN)/loadmaster place $(DEMO_MODEL) --cluster hsdag --model serial --method min-cut
-	@echo "Look at the report: $(abspath $(DEMO_REPORT))"
+demo: $(INSTALLED) ## optimize Inception-V3 on two one-core devices, run it for real (DEMO_ARGS='--clock core': busy machines)
+	@mkdir -p $(DEMO)
+	test -f $(DEMO)/model.xml || $(BIN)/loadmaster zoo export $(DEMO_MODEL) $(DEMO)/model.xml
+	$(BIN)/loadmaster optimize $(DEMO)/model.xml $(DEMO_DEVICES) --budget $(DEMO_BUDGET) $(DEMO_ARGS) -o $(DEMO)/plan.json
+	@$(BIN)/loadmaster report $(DEMO)/plan.json -o $(DEMO)/report.html
+	@echo "Look at the report: $(abspath $(DEMO)/report.html)"
 
 test: $(INSTALLED) ## run the tests (WORKERS=2, PYTEST_ARGS='-k serial')
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)

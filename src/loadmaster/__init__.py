@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from loadmaster.hardware import Cluster, Device, Link
     from loadmaster.plan import Plan
     from loadmaster.problem import Evaluation, Placement, Problem, Solution
+    from loadmaster.runtime._net import open_plan as open
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,7 @@ __all__ = [
     "compare",
     "evaluate",
     "load",
+    "open",
     "place",
     "read_placement",
     "zoo",
@@ -66,6 +68,8 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name in ("api", "zoo"):
         return importlib.import_module(f"loadmaster.{name}")
+    if name == "open":
+        return importlib.import_module("loadmaster.runtime._net").open_plan
     if name in _HOME:
         return getattr(importlib.import_module(f"loadmaster.{_HOME[name]}"), name)
     raise AttributeError(f"module 'loadmaster' has no attribute {name!r}")

@@ -48,7 +48,7 @@ zoo_commands = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.add_typer(zoo_commands, name="zoo")
-    for command in (devices, profile, run, lint):
+    for command in (devices, profile, run, lint, optimize):
         app.command()(command)
 
 
@@ -236,3 +236,68 @@ def lint(
             typer.echo("nothing to complain of")
     if any(finding.level == "error" for finding in findings):
         raise typer.Exit(1)
+
+
+def optimize(
+    model: Model,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--devices",
+            "--device",
+            "-d",
+            metavar="NAME=cpu:…",
+            help="A device, or a TOML file; by default one per core.",
+        ),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="For placing; measuring comes on top.")
+    ] = "120s",
+    execution: Annotated[
+        str, typer.Option("--model", metavar="concurrent|pipeline", help="One request, or a stream.")
+    ] = "concurrent",
+    shape: Shapes = None,
+    samples: Annotated[int, typer.Option(min=3, help="Undisturbed runs of each.")] = 30,
+    clock: Clock = "wall",
+    cache: CacheFile = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="PLAN", help="Write the plan to this file.")
+    ] = "plan.json",
+    as_json: Json = False,
+) -> None:
+    """Find the placement that is really fastest here: profile, place, run the best few, verify."""
+    import os
+
+    from loadmaster import cli, runtime
+    from loadmaster._atomic import check_writable
+    from loadmaster.report._documents import to_json
+    from loadmaster.report._runtime import optimized_tables
+    from loadmaster.report._tables import show
+
+    each = [f"{chr(65 + i)}=cpu:core={core}" for i, core in enumerate(sorted(os.sched_getaffinity(0))[:26])]
+    specs = runtime.parse_devices(device or each)
+    seconds = cli._seconds(budget, "--budget")
+    assert seconds is not None
+    check_writable(output)
+    kept = runtime.Cache(cache)
+    found = runtime.optimize(
+        model,
+        specs,
+        shape or (),
+        budget=seconds,
+        model=execution,
+        samples=samples,
+        clock=clock,
+        cache=kept,
+        seed=seed,
+        say=lambda text: typer.echo(f"loadmaster: {text}", err=True),
+    )
+    found.plan.save(output)
+    document = {**found.document(), "plan": output}
+    if as_json:
+        typer.echo(to_json(document))
+    else:
+        show(optimized_tables(document))
+    if kept.trouble:
+        typer.echo(f"loadmaster: {kept.trouble}", err=True)

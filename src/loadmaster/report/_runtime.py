@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "devices_table",
+    "optimized_tables",
     "profile_document",
     "profile_tables",
     "run_tables",
@@ -194,3 +195,53 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
         )
     notes = [Text(f"  {f['level']}: {f['text']} [{f['rule']}]") for f in document["findings"][:8]]
     return Group(_facts(facts), table, *notes)
+
+
+def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
+    """What ``optimize`` prints."""
+    per = "per request of a stream" if document["model"] == "pipeline" else "of one request"
+    best = next((line for line in document["lines"] if line["name"] == "best plan"), None)
+    alone = document["alone"]
+    if document["pays"]:
+        assert best is not None
+        result = f"the plan is {best['speedup']:.2f}x as fast as {alone} alone, beyond the noise"
+    else:
+        result = f"no placement beats device {alone} alone beyond the noise: the plan is {alone} alone"
+    facts = {"result": result, "plan": document["plan"], "time": per}
+    if best is not None:
+        verified = best["verified"]
+        facts["outputs"] = (
+            f"of the best plan equal to the unplaced model: off by {verified['error']['relative']:.1e} of the largest "
+            f"value ({verified['tolerance']:.1e} allowed); another input changes them by {verified['control']:.1e}"
+        )
+        if document["predicted"] is not None:
+            apart = document["predicted"] / best["measured"]["median"] - 1
+            facts["predicted"] = f"{seconds_text(document['predicted'])}, {percent(abs(apart))} " + (
+                "below what was measured" if apart < 0 else "above what was measured"
+            )
+    fit = document["fit"]
+    if fit["submodels"]:
+        facts["costs"] = (
+            f"ops {fit['slowdown']:.2f}x as long beside busy neighbours, {seconds_text(fit['piece'])} per submodel, "
+            f"{seconds_text(fit['rate'] * 1e6)} per MB over a cut (fitted to {fit['submodels']} submodels, "
+            f"median error {percent(fit['median_residual'])})"
+        )
+    measured = document["lines"][0]["measured"]
+    facts["clock"] = f"{measured['clock']}, cores {', '.join(map(str, document['cores']))}"
+    table = _table(
+        "what", "median", "95 % interval", "speed-up", "parts", "runs",
+        right=("median", "95 % interval", "speed-up", "parts", "runs"),
+    )  # fmt: skip
+    for line in document["lines"]:
+        found = line["measured"]
+        apart = found["low"] > measured["high"] or found["high"] < measured["low"]
+        speed = f"{line['speedup']:.2f}x" + ("" if apart or found is measured else " (noise)")
+        table.add_row(
+            Text(line["name"]),
+            seconds_text(found["median"]),
+            f"{seconds_text(found['low'])} – {seconds_text(found['high'])}",
+            speed,
+            str(found["submodels"]),
+            str(found["kept"]),
+        )
+    return Group(_facts(facts), table)

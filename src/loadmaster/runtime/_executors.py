@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -12,6 +13,8 @@ from loadmaster.errors import RunError
 from loadmaster.graph._openvino_file import one_line
 from loadmaster.runtime._affinity import place_nodes, set_affinity
 from loadmaster.runtime._devices import Devices
+from loadmaster.runtime._measuring import Sample, run_queue_wait
+from loadmaster.runtime._overlapping import concurrent, pipeline
 
 __all__ = ["EXECUTORS", "Executor", "Span"]
 
@@ -153,5 +156,41 @@ def _culprit(model: Any, where: Mapping[str, str], error: RuntimeError) -> str:
     return "the placement"
 
 
-EXECUTORS: dict[str, Callable[..., Executor]] = {"single": single, "auto": auto, "hetero": hetero}
+class AllCores(Compiled):
+    """OpenVINO by itself on several threads of one CPU: no placement."""
+
+    def __init__(self, compiled: Any, threads: int, again: Any) -> None:
+        super().__init__(compiled, {"": "all cores"}, again)
+        self._threads = threads
+
+    def timed(self, clock: str) -> Sample:
+        """Run once. By the clock ``core``: at best, as if all threads were busy all the time or none waited twice."""
+        waited, busy = run_queue_wait(), time.process_time()
+        began = time.perf_counter()
+        self.infer()
+        seconds = time.perf_counter() - began
+        busy, waited = time.process_time() - busy, run_queue_wait() - waited
+        if clock == "core":
+            waited = min(waited, seconds - busy / self._threads)
+        return Sample(seconds, max(0.0, waited))
+
+
+def all_cores(model: Any, devices: Devices, *, threads: int, precision: str = "f32") -> AllCores:
+    """What OpenVINO makes of so many cores by itself."""
+    name = f"reference-{precision}"
+
+    def compiled(**more: Any) -> Any:
+        return devices.compile(model, name, INFERENCE_NUM_THREADS=threads, **more)
+
+    return AllCores(compiled(), threads, lambda: compiled(PERF_COUNT=True))
+
+
+EXECUTORS: dict[str, Callable[..., Executor]] = {
+    "single": single,
+    "auto": auto,
+    "hetero": hetero,
+    "all-cores": all_cores,
+    "concurrent": concurrent,
+    "pipeline": pipeline,
+}
 """Way to run -> what makes it ready; the worker's command ``load`` names one."""

@@ -20,7 +20,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CLOCKS", "DISTURBED", "Measurement", "Sample", "bootstrap", "summarise", "timed", "undisturbed"]
+__all__ = [
+    "CLOCKS",
+    "DISTURBED",
+    "Measurement",
+    "Sample",
+    "bootstrap",
+    "run_queue_wait",
+    "summarise",
+    "timed",
+    "undisturbed",
+]
 
 DISTURBED = 0.05
 """Share of the wall time that others may take of a sample that counts."""
@@ -44,15 +54,15 @@ class Sample(NamedTuple):
 
 def timed(run: Callable[[], object]) -> Sample:
     """Run once."""
-    waited, busy = _waited(), time.process_time()
+    waited, busy = run_queue_wait(), time.process_time()
     began = time.perf_counter()
     run()
     seconds = time.perf_counter() - began
-    busy, waited = time.process_time() - busy, _waited() - waited
+    busy, waited = time.process_time() - busy, run_queue_wait() - waited
     return Sample(seconds, max(0.0, min(waited, seconds - busy)))
 
 
-def _waited() -> float:
+def run_queue_wait() -> float:
     """Seconds that the threads of this process have waited for a core."""
     total = 0
     for task in Path("/proc/self/task").iterdir():

@@ -14,6 +14,7 @@ from loadmaster.graph import Network, load_openvino
 from loadmaster.graph._onnx import parse_shapes
 from loadmaster.hardware import ORIGINS, Cluster, Link
 from loadmaster.problem import Problem, Serial
+from loadmaster.problem._model import ExecutionModel
 from loadmaster.runtime._cache import Cache, model_hash
 from loadmaster.runtime._calibration import LinkFit, measure_link
 from loadmaster.runtime._devices import DeviceSpec
@@ -54,8 +55,8 @@ class ModelProfile:
         found[[graph.index[op] for op in profile.unsupported]] = np.inf
         return found
 
-    def problem(self, *, cut_fused: bool = False) -> Problem:
-        """The problem of placing the model on its devices under ``serial``, as HETERO runs it.
+    def problem(self, *, cut_fused: bool = False, model: ExecutionModel | None = None) -> Problem:
+        """The problem of placing the model on its devices under ``serial``, as HETERO runs it, or another model.
 
         Inputs and results are in host memory whatever a placement says: they take no time, go with their first reader
         or what they come from, and nothing is charged for bringing an input. ``cut_fused`` lets a plan
@@ -66,7 +67,7 @@ class ModelProfile:
         for a in self.devices:
             row: list[Link | None] = []
             for b in self.devices:
-                fit = None if a is b else self.links[_kinds(a, b)]
+                fit = None if a is b else self.links.get(_kinds(a, b), LinkFit(0.0, 0.0, (), ()))
                 row.append(None if fit is None else Link(fit.latency, 1 / fit.rate if fit.rate else np.inf))
             links.append(tuple(row))
         cluster = Cluster("measured", tuple(spec.device() for spec in self.devices), tuple(links))
@@ -76,7 +77,7 @@ class ModelProfile:
         return Problem.make(
             graph,
             cluster,
-            Serial(),
+            model or Serial(),
             time=time,
             size=np.where(np.isin(graph.tensor_producer, self.network.inputs), 0.0, graph.tensor_bytes),
             colocation=[*self.network.colocation, *joined, *self._ends()],
@@ -117,8 +118,9 @@ def profile_model(
     cache: Cache | None = None,
     refresh: bool = False,
     clock: str = "wall",
+    links_too: bool = True,
 ) -> ModelProfile:
-    """Profile a model on devices, and the links between them.
+    """Profile a model on devices, and, with ``links_too``, what HETERO takes to pass tensors between them.
 
     Raises
     ------
@@ -167,7 +169,7 @@ def profile_model(
             profiles[spec.name], fresh = measure_profile(session, graph, spec.name), True
             keep("profile", {"device": spec.text}, profiles[spec.name].document())
         partial = ModelProfile(network, tuple(devices), profiles, {}, False)
-        for a in devices:
+        for a in devices if links_too else ():
             for b in devices:
                 kinds = _kinds(a, b)
                 if a is b or kinds in links:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,30 @@ from typing import Any
 from loadmaster.errors import InputError, RunError
 from loadmaster.graph import Network, load_openvino
 from loadmaster.plan import Plan
+from loadmaster.problem import Concurrent, Pipeline, Serial
+from loadmaster.problem._model import ExecutionModel
 from loadmaster.runtime._comparing import Verification
 from loadmaster.runtime._devices import DeviceSpec
 from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._measuring import Measurement
+from loadmaster.runtime._overlapping import cores_of
+from loadmaster.runtime._pieces import DATA, JOINS, Piece, cut
 from loadmaster.runtime._session import SAMPLES, Session
 
-__all__ = ["Line", "PlanRun", "devices_of", "fitting_network", "run_plan"]
+__all__ = [
+    "Line",
+    "PlanRun",
+    "all_cores_line",
+    "devices_of",
+    "fitting_network",
+    "how_to_run",
+    "overlapping_cores",
+    "pieces_of",
+    "run_plan",
+]
+
+STREAM = 32
+"""Requests of one run of a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +128,55 @@ def fitting_network(
     )
 
 
+def how_to_run(model: ExecutionModel) -> tuple[str, dict[str, Any]]:
+    """How the worker runs plans of an execution model, and with which options.
+
+    Raises
+    ------
+    InputError : there is no runtime for it.
+    """
+    if isinstance(model, Concurrent):
+        return "concurrent", {}
+    if isinstance(model, Pipeline):
+        return "pipeline", {"items": STREAM}
+    if isinstance(model, Serial):
+        return "hetero", {}
+    raise InputError(f"there is no runtime for plans of the {model.name} model")
+
+
+def pieces_of(plan: Plan) -> list[Piece]:
+    """The submodels that a plan was measured with, or, where it was not measured, those that its costs suggest.
+
+    Raises
+    ------
+    InputError : the pieces in the plan do not fit its placement.
+    """
+    placement = plan.document["placement"]
+    if "pieces" not in plan.document:
+        return cut(plan.problem(), plan.placement())
+    try:
+        pieces = [Piece(str(device), tuple(ops)) for device, ops in plan.document["pieces"]]
+    except (TypeError, ValueError):
+        raise InputError(f"{plan.source}: pieces must be a list of [device, [ops]]") from None
+    devices = {op: {piece.device for piece in pieces if op in piece.ops} for op in placement}
+    for op, device in placement.items():
+        kind = plan.problem().graph.op_types[plan.problem().graph.index[op]]
+        if kind not in DATA | JOINS and devices[op] != {device}:
+            raise InputError(f"{plan.source}: pieces: op {op!r} is not on its device {device!r} alone")
+    return pieces
+
+
+def overlapping_cores(devices: Sequence[DeviceSpec]) -> list[int]:
+    """The cores that a process needs in which the devices run at once."""
+    cores = {core for core in cores_of(devices).values() if core is not None}
+    return sorted(cores or os.sched_getaffinity(0))
+
+
+def all_cores_line(cores: Sequence[int], precision: str) -> tuple[str, str, dict[str, Any]]:
+    """The baseline without a placement: its label, how it is run, and the options."""
+    return f"OpenVINO on {len(cores)} cores", "all-cores", {"threads": len(cores), "precision": precision}
+
+
 def run_plan(
     model: str | Path,
     plan: Plan,
@@ -138,14 +205,25 @@ def run_plan(
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
         raise RunError(f"{plan.source}: {errors[0].text}")
-    with Session(model, specs, shapes, clock=clock) as session:
-        placed = session.load("hetero", placement=names)
+    problem = plan.problem()
+    how, options = how_to_run(problem.model)
+    cores = None
+    if how == "hetero":
+        options["placement"] = names
+    else:
+        options["pieces"] = pieces_of(plan)
+        cores = overlapping_cores(specs)
+    with Session(model, specs, shapes, cores=cores, clock=clock) as session:
+        placed = session.load(how, **options)
         placed.verify()
         lines: list[tuple[str, Any, str]] = [("plan", placed, "")]
         wanted: list[tuple[str, str, dict[str, Any]]] = [
             (f"{spec.name} alone", "single", {"device": spec.name}) for spec in specs
         ]
-        wanted.append(("HETERO's choice", "auto", {"order": [spec.name for spec in specs]}))
+        if cores is None:
+            wanted.append(("HETERO's choice", "auto", {"order": [spec.name for spec in specs]}))
+        elif all(spec.plugin.startswith("cpu") for spec in specs):
+            wanted.append(all_cores_line(cores, specs[0].precision))
         for label, how, options in wanted if baselines else []:
             try:
                 candidate = session.load(how, **options)

@@ -44,6 +44,8 @@ class Candidate:
         self._session, self.key, self.what, self.precision = session, key, what, precision
         self.submodels: int = loaded["submodels"]
         self.seconds_to_load: float = loaded["seconds"]
+        self.items: int = loaded.get("items", 1)
+        """Requests of one run; times are per request."""
         self.verification: Verification | None = None
 
     def run(self, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
@@ -123,7 +125,8 @@ class Session:
         """Make a way to run the model ready.
 
         ``how``: ``hetero`` with a ``placement`` of ops to devices, ``single`` with a ``device``, ``auto`` (what
-        HETERO chooses) with an ``order`` of devices.
+        HETERO chooses) with an ``order`` of devices, ``concurrent`` and ``pipeline`` (a run is ``items`` requests) with
+        the ``pieces`` of a placement (:func:`~loadmaster.runtime.cut`), ``all-cores`` with a number of ``threads``.
 
         Raises
         ------
@@ -134,6 +137,10 @@ class Session:
             used = {options["device"]}
         elif how == "auto":
             used = set(options["order"])
+        elif how == "all-cores":
+            used = {f"reference-{options.get('precision', 'f32')}"}
+        elif "pieces" in options:
+            used = {piece.device for piece in options["pieces"]}
         else:
             used = set(options["placement"].values())
         for name in sorted(used - set(known) - {f"reference-{spec.precision}" for spec in self.devices}):
@@ -142,6 +149,7 @@ class Session:
         key = f"{how}{next(self._keys)}"
         loaded = self.worker.ask("load", limit=limit, key=key, how=how, options=options)
         precisions = {known[name].precision for name in used if name in known} or {"f32"}
+        precisions |= {options["precision"]} if "precision" in options else set()
         lowest = next((p for p in ("f16", "bf16") if p in precisions), "f32")
         what = f"device {options['device']!r} alone" if how == "single" else f"the {how} plan"
         return Candidate(self, key, what, lowest, loaded)
@@ -179,11 +187,12 @@ class Session:
         for candidate in candidates:
             candidate.verify()
         found: dict[str, list[Sample]] = {candidate.key: [] for candidate in candidates}
+        items = {candidate.key: candidate.items for candidate in candidates}
         keys, clean = list(found), 0
         while True:
-            asked = {"keys": keys, "rounds": max(1, samples - clean), "seconds": SLICE}
+            asked = {"keys": keys, "rounds": max(1, samples - clean), "seconds": SLICE, "clock": self.clock}
             for key, seconds, lost in self.worker.ask("sample", limit=limit, **asked):
-                found[key].append(undisturbed(seconds, lost, self.clock))
+                found[key].append(undisturbed(seconds / items[key], lost / items[key], self.clock))
             clean = min(sum(sample.clean for sample in taken) for taken in found.values())
             tried = max(len(taken) for taken in found.values())
             if clean >= samples:

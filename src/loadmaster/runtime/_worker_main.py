@@ -72,11 +72,17 @@ class Session:
         executor.feed(draw_inputs(self.model, 0))
         executor.infer()
         self.executors[key] = executor
-        return {"submodels": executor.submodels, "seconds": time.perf_counter() - began}
+        return {
+            "submodels": executor.submodels,
+            "seconds": time.perf_counter() - began,
+            "items": getattr(executor, "items", 1),
+        }
 
     def drop(self, key: str) -> None:
         """Free an executor."""
-        self.executors.pop(key, None)
+        executor = self.executors.pop(key, None)
+        if hasattr(executor, "close"):
+            executor.close()
 
     def outputs(self, key: str, seed: int) -> list[Any]:
         """The outputs on the inputs of a seed."""
@@ -104,7 +110,9 @@ class Session:
         found = self.outputs(key, seed)
         return difference(found, expected), difference(changed, expected)
 
-    def sample(self, keys: list[str], rounds: int, seconds: float) -> list[tuple[str, float, float]]:
+    def sample(
+        self, keys: list[str], rounds: int, seconds: float, clock: str = "wall"
+    ) -> list[tuple[str, float, float]]:
         """Rounds of one run of each, at most so many, until some seconds are over: (key, seconds, lost)."""
         from loadmaster.runtime._measuring import timed
 
@@ -112,8 +120,9 @@ class Session:
         end = time.perf_counter() + seconds
         for _ in range(rounds):
             for key in keys:
-                self.executors[key].infer()  # what the one before left in the caches is not its to pay
-                sample = timed(self.executors[key].infer)
+                executor = self.executors[key]
+                executor.infer()  # what the one before left in the caches is not its to pay
+                sample = executor.timed(clock) if hasattr(executor, "timed") else timed(executor.infer)
                 found.append((key, sample.seconds, sample.lost))
             if time.perf_counter() >= end:
                 break

@@ -1,0 +1,293 @@
+"""The main job: profile a model, place it, run the best few placements for real, and keep what is measured best."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from loadmaster import api
+from loadmaster.errors import BusyError, InputError, RunError
+from loadmaster.plan import Plan
+from loadmaster.problem import Concurrent, Pipeline, Placement, Problem, Solution
+from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem._model import ExecutionModel
+from loadmaster.runtime._cache import Cache
+from loadmaster.runtime._devices import DeviceSpec
+from loadmaster.runtime._measuring import Measurement
+from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, predict
+from loadmaster.runtime._pieces import Piece, cut
+from loadmaster.runtime._profiling import ModelProfile, profile_model
+from loadmaster.runtime._running import Line, all_cores_line, how_to_run, overlapping_cores
+from loadmaster.runtime._session import SAMPLES, Candidate, Session
+
+__all__ = ["MODELS", "Optimized", "optimize"]
+
+MODELS: dict[str, ExecutionModel] = {
+    "concurrent": Concurrent(),
+    "pipeline": Pipeline(contiguity="chain"),
+}
+"""What can be optimised for: the latency of one request, the time per request of a stream."""
+PRICES = (1.0, 4.0)
+"""What a cut is taken to cost, against what is known of it: dearer cuts give plans with fewer of them."""
+SEARCHING = 0.4
+"""Share of the budget for placing; the rest is for running."""
+SCREENING = 7
+"""Samples of every candidate before the winner is measured afresh."""
+TRACES = 5
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A placement that was run."""
+
+    name: str
+    placement: Placement
+    pieces: Sequence[Piece]
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """What :func:`optimize` found."""
+
+    plan: Plan
+    lines: tuple[Line, ...]
+    """Measured side by side: the best single device, OpenVINO's own use of all cores, the others, the best plan."""
+    alone: str
+    """Name of the best single device."""
+    pays: bool
+    """Whether the plan is faster than the best single device beyond the noise; if not, the plan is that device."""
+    predicted: float | None
+    fit: OverlapFit
+    screened: Mapping[str, float]
+    """Seconds of every candidate when the winner was chosen."""
+    model: str
+    cores: tuple[int, ...]
+    openvino: str
+    seconds: float
+
+    def line(self, name: str) -> Line:
+        """One of the lines."""
+        return next(line for line in self.lines if line.name == name)
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        alone = self.line(f"{self.alone} alone").measurement
+        assert alone is not None
+        return {
+            "model": self.model,
+            "pays": self.pays,
+            "alone": self.alone,
+            "predicted": self.predicted,
+            "fit": self.fit.document(),
+            "screened": dict(self.screened),
+            "lines": [
+                {
+                    "name": line.name,
+                    "measured": None if line.measurement is None else line.measurement.document(),
+                    "speedup": None if line.measurement is None else alone.median / line.measurement.median,
+                    "verified": None if line.verification is None else line.verification.document(),
+                    "why": line.why,
+                }
+                for line in self.lines
+            ],
+            "cores": list(self.cores),
+            "openvino": self.openvino,
+            "seconds": self.seconds,
+        }
+
+
+def optimize(
+    path: str | Path,
+    devices: Sequence[DeviceSpec],
+    shapes: Mapping[str, Sequence[int]] | Iterable[str] = (),
+    *,
+    budget: float = 120.0,
+    model: str = "concurrent",
+    samples: int = SAMPLES,
+    clock: str = "wall",
+    cache: Cache | None = None,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda _: None,
+) -> Optimized:
+    """Profile, place, run, choose by measurement, verify.
+
+    Two rounds: the first plans are traced, what a cut really costs is fitted to the traces, and the second round is
+    placed with that. All candidates are then measured in turns, and the winner once more, afresh, beside every single
+    device and OpenVINO's own use of all the cores. ``budget`` is for placing and screening; the profile, which
+    is kept in the cache, and the last measurement come on top.
+
+    Raises
+    ------
+    InputError : the model or a device is wrong.
+    RunError : nothing runs, or the machine is too busy to measure.
+    """
+    began = time.monotonic()
+    if model not in MODELS:
+        raise InputError(f"--model {model!r}: there is a runtime for {', '.join(MODELS)}")
+    if len(devices) < 2:
+        raise InputError("there is nothing to place on one device: give at least two, e.g. --device B=cpu")
+    say("profiling: what every op takes on every device")
+    profile = profile_model(path, devices, shapes, cache=cache, clock=clock, links_too=False)
+    plain = profile.problem(model=MODELS[model])
+    cores = overlapping_cores(devices)
+    with Session(path, devices, shapes, cores=cores, clock=clock) as session:
+        alone = _alone(session, profile)
+        work = _Search(session, plain, model, budget, seed, say)
+        fit = OverlapFit()
+        work.round(fit, 1)
+        fit = work.fitted(fit)
+        bounded = work.round(fit, 2)
+        screened, best, first = _screen(session, work.tried, alone, say)
+        say("measuring the winner afresh, beside each device alone and all cores")
+        lines = _final(session, alone, first, best, devices, cores, samples)
+        openvino, used = session.openvino, session.worker.cores
+    found = next(line.measurement for line in lines if line.name == "best plan") if best else None
+    single = next(line.measurement for line in lines if line.name == f"{first} alone")
+    assert single is not None
+    pays = found is not None and found.faster_than(single)
+    problem = fit.applied(plain)
+    if best is not None and pays:
+        chosen = best.placement
+        predicted: float | None = predict(plain, best.pieces, fit, stream=model == "pipeline")
+    else:
+        chosen, predicted = _everything_on(problem, first), None
+    solution = replace(
+        bounded,
+        placement=chosen,
+        cost=evaluate(problem, chosen).cost,
+        found_by=best.name if best is not None and pays else "single",
+    )
+    solution = replace(solution, bound=min(solution.bound, solution.cost))
+    measured = found if pays and found is not None else single
+    known = {"cost": measured.median, **measured.document()}
+    plan = Plan.from_solution(problem, solution, measured=known)
+    if best is not None and pays:  # run it later as it was measured
+        plan = Plan({**plan.document, "pieces": [[piece.device, list(piece.ops)] for piece in best.pieces]})
+    return Optimized(
+        plan, lines, first, pays, predicted, fit, screened, model, used, openvino, time.monotonic() - began
+    )
+
+
+def _everything_on(problem: Problem, device: str) -> Placement:
+    import numpy as np
+
+    return Placement(np.full(problem.n, problem.cluster.index[device], np.int32))
+
+
+def _alone(session: Session, profile: ModelProfile) -> dict[str, Candidate]:
+    """Every device alone that can run the whole model; of equal ones the first."""
+    found: dict[str, Candidate] = {}
+    seen = set()
+    for spec in session.devices:
+        kind = (spec.plugin, spec.precision, spec.threads)
+        if kind in seen or profile.profiles[spec.name].unsupported:
+            continue
+        seen.add(kind)
+        found[spec.name] = session.load("single", device=spec.name)
+    if not found:
+        raise RunError("no device can run the whole model alone, so that there is nothing to compare with")
+    return found
+
+
+class _Search:
+    """Placements found, loaded and verified so far."""
+
+    def __init__(
+        self,
+        session: Session,
+        plain: Problem,
+        model: str,
+        budget: float,
+        seed: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self.session, self.plain, self.model, self.seed, self.say = session, plain, model, seed, say
+        self.share = budget * SEARCHING / (2 * len(PRICES))
+        self.tried: list[_Tried] = []
+        self.failed: dict[str, str] = {}
+
+    def round(self, fit: OverlapFit, number: int) -> Solution:
+        """Place with every price of a cut; the solution at the price that is believed."""
+        first: Solution | None = None
+        for price in PRICES:
+            self.say(f"placing, round {number}: a cut taken {price:g}x as dear, {self.share:.0f} s")
+            problem = fit.applied(self.plain, price=price)
+            solution = api.place(problem, "auto", budget=self.share, seed=self.seed)
+            first = first or solution
+            self._load(f"round {number}, cuts {price:g}x", solution.placement, fit)
+        assert first is not None
+        return first
+
+    def _load(self, name: str, placement: Placement, fit: OverlapFit) -> None:
+        if len(set(placement.device.tolist())) == 1:
+            return
+        pieces = cut(self.plain, placement, piece=fit.piece, wait=fit.wait)
+        if any(list(tried.pieces) == pieces for tried in self.tried):
+            return
+        how, options = how_to_run(self.plain.model)
+        try:
+            candidate = self.session.load(how, pieces=pieces, **options)
+            candidate.verify()
+        except BusyError:
+            raise
+        except RunError as error:  # one that does not run is no candidate; the others may be
+            if not self.session.worker.alive:
+                raise
+            self.failed[name] = str(error)
+            self.say(f"{name} is left out: {error}")
+            return
+        self.tried.append(_Tried(name, placement, pieces, candidate))
+
+    def fitted(self, start: OverlapFit) -> OverlapFit:
+        """What the traces of the candidates so far say about costs."""
+        traced = []
+        for tried in self.tried:
+            taken: dict[int, list[float]] = {}
+            for _ in range(1 if self.model == "pipeline" else TRACES):
+                for span in tried.candidate.trace():
+                    taken.setdefault(span["submodel"], []).append(span["core"])
+            traced.append((tried.pieces, {n: statistics.median(values) for n, values in taken.items()}))
+        return fit_overlap(self.plain, traced, start)
+
+
+def _screen(
+    session: Session, tried: Sequence[_Tried], alone: Mapping[str, Candidate], say: Callable[[str], None]
+) -> tuple[dict[str, float], _Tried | None, str]:
+    """A few samples of everything, in turns: the best placement and the best single device."""
+    say(f"running {len(tried)} placements")
+    samples = 3 if tried and tried[0].candidate.items > 1 else SCREENING
+    found = session.measure([*alone.values(), *(t.candidate for t in tried)], samples=samples)
+    medians = [m.median for m in found]
+    screened = dict(zip([f"{name} alone" for name in alone], medians[: len(alone)], strict=True))
+    screened |= dict(zip([t.name for t in tried], medians[len(alone) :], strict=True))
+    best = min(tried, key=lambda t: screened[t.name]) if tried else None
+    return screened, best, min(alone, key=lambda name: screened[f"{name} alone"])
+
+
+def _final(
+    session: Session,
+    alone: Mapping[str, Candidate],
+    first: str,
+    best: _Tried | None,
+    devices: Sequence[DeviceSpec],
+    cores: Sequence[int],
+    samples: int,
+) -> tuple[Line, ...]:
+    order = [first, *(name for name in alone if name != first)]
+    running: list[tuple[str, Candidate]] = [(f"{name} alone", alone[name]) for name in order]
+    if all(spec.plugin.startswith("cpu") for spec in devices):
+        precision = next(spec.precision for spec in devices if spec.name == first)
+        name, how, options = all_cores_line(cores, precision)
+        running.append((name, session.load(how, **options)))
+    if best is not None:
+        running.append(("best plan", best.candidate))
+    measured: list[Measurement] = session.measure([c for _, c in running], samples=samples)
+    return tuple(
+        Line(name, found, candidate.verification)
+        for (name, candidate), found in zip(running, measured, strict=True)
+    )

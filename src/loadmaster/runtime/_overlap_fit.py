@@ -1,0 +1,144 @@
+"""What overlapping costs, fitted to traces: ops beside busy neighbours, one more submodel, a byte over a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import nnls
+
+from loadmaster.problem import Problem
+from loadmaster.runtime._pieces import PIECE, WAIT, Piece, simulate
+
+__all__ = ["OverlapFit", "fit_overlap", "piece_features", "predict"]
+
+RATE = 1.5e-10
+"""Seconds per byte that enters or leaves a submodel, before anything is known: a change of layout."""
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OverlapFit:
+    """``slowdown * seconds of ops + piece + bytes * rate`` for every submodel.
+
+    ``residuals`` are (predicted - measured) / measured of the submodels that it was fitted to, weighted by nothing.
+    """
+
+    slowdown: float = 1.0
+    """Ops while the other devices work, against ops alone: caches and memory are shared."""
+    piece: float = PIECE
+    wait: float = WAIT
+    rate: float = RATE
+    submodels: int = 0
+    """How many it was fitted to; 0 where nothing was measured."""
+    median_residual: float = 0.0
+    total_residual: float = 0.0
+    """Of all submodels added up."""
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    def applied(self, problem: Problem, *, price: float = 1.0) -> Problem:
+        """The problem with these costs: a tensor that is moved is taken to end one submodel and begin another.
+
+        ``price`` multiplies what a cut costs, to look for plans with fewer of them.
+        """
+        apart = ~np.eye(problem.devices, dtype=bool)
+        return replace(
+            problem,
+            time=problem.time * self.slowdown,
+            latency=np.where(apart, price * (self.piece + self.wait), 0.0),
+            rate=np.where(apart, price * 2 * self.rate, 0.0),
+        )
+
+
+def piece_features(
+    problem: Problem, pieces: Sequence[Piece]
+) -> tuple[FloatArray, FloatArray, list[set[int]]]:
+    """Seconds of the ops of every piece, bytes that enter or leave it, and the pieces that it waits for."""
+    graph = problem.graph
+    home: dict[str, int] = {}
+    for number, piece in enumerate(pieces):
+        for op in piece.ops:
+            home.setdefault(op, number)
+    inside = [set(piece.ops) for piece in pieces]
+    seconds, moved = np.zeros(len(pieces)), np.zeros(len(pieces))
+    waits: list[set[int]] = [set() for _ in pieces]
+    for number, piece in enumerate(pieces):
+        d = problem.cluster.index[piece.device]
+        seconds[number] = sum(float(problem.time[graph.index[op], d]) for op in piece.ops)
+    for t in range(graph.tensors):
+        producer = graph.names[graph.tensor_producer[t]]
+        if producer not in home:
+            continue
+        readers = [
+            graph.names[v] for v in graph.consumer_op[graph.consumer_ptr[t] : graph.consumer_ptr[t + 1]]
+        ]
+        outside = {
+            number
+            for number, ops in enumerate(inside)
+            if producer not in ops and any(reader in ops for reader in readers)
+        }
+        for number in outside:
+            waits[number].add(home[producer])
+            moved[number] += graph.tensor_bytes[t]
+        if outside:
+            moved[home[producer]] += graph.tensor_bytes[t]
+    return seconds, moved, waits
+
+
+def fit_overlap(
+    problem: Problem, traced: Sequence[tuple[Sequence[Piece], Mapping[int, float]]], start: OverlapFit
+) -> OverlapFit:
+    """Fit to traces: each the pieces, and the seconds that every one of them took on its core.
+
+    The seconds that a cut takes are at least 0, so that a fit to noise does not reward cuts.
+    """
+    columns, target = [], []
+    for pieces, taken in traced:
+        seconds, moved, _ = piece_features(problem, pieces)
+        for number in range(len(pieces)):
+            columns.append([seconds[number], 1.0, moved[number]])
+            target.append(taken[number])
+    matrix, measured = np.array(columns), np.array(target)
+    if len(measured) < 6 or matrix[:, 0].max(initial=0.0) <= 0:
+        return start
+    weight = 1 / np.sqrt(np.maximum(measured, 1e-6))  # between absolute and relative error
+    scale = np.maximum((matrix * weight[:, None]).max(axis=0), 1e-300)
+    found, _ = nnls(matrix * weight[:, None] / scale, measured * weight)
+    slowdown, piece, rate = (found / scale).tolist()
+    if slowdown <= 0:
+        return start
+    predicted = matrix @ np.array([slowdown, piece, rate])
+    return OverlapFit(
+        slowdown,
+        piece,
+        start.wait,
+        rate,
+        len(measured),
+        float(np.median(np.abs(predicted - measured) / np.maximum(measured, 1e-9))),
+        float(abs(predicted.sum() - measured.sum()) / measured.sum()),
+    )
+
+
+def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, stream: bool = False) -> float:
+    """Seconds of one request, or, of a ``stream``, seconds per request of the busiest device.
+
+    ``problem`` has the seconds of ops alone, as they were profiled.
+    """
+    seconds, moved, waits = piece_features(problem, pieces)
+    taken = (seconds * fit.slowdown + fit.piece + moved * fit.rate).tolist()
+    device = [problem.cluster.index[piece.device] for piece in pieces]
+    if len(set(device)) == 1:
+        return float(seconds.sum())
+    if stream:
+        return float(np.bincount(device, taken).max())
+    sequence: list[list[int]] = [[] for _ in range(problem.devices)]
+    for number, d in enumerate(device):
+        sequence[d].append(number)
+    return simulate(sequence, taken, waits, device, piece=0.0, wait=fit.wait)[0]
