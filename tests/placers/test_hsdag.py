@@ -394,6 +394,13 @@ def test_a_checkpoint_of_something_else_is_refused_by_name(tmp_path: Path) -> No
         placer.place(small(), budget=Budget(evaluations=100))
 
 
+def test_the_warm_up_before_a_budget_in_seconds_leaves_no_checkpoint_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "run.pt"
+    for _ in range(2):  # the second goes on from the first
+        api.place(small(), "hsdag", budget=0.2, parameters={"checkpoint": str(file)})
+    assert file.exists()
+
+
 def test_scalars_are_framed_as_tensorboard_reads_them(tmp_path: Path) -> None:
     record = event_record(7, {"gap": 0.25})
     (length,) = struct.unpack("<Q", record[:8])

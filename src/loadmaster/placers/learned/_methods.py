@@ -63,7 +63,7 @@ class Hsdag:
     """Weight of the entropy of a decision at the beginning, in standard deviations of the reward."""
     entropy_end: float = 0.001
     """The same at the end of the budget; in between it falls geometrically."""
-    edge_entropy: float = 0.1
+    edge_entropy: float = 0.3
     """Weight of the entropy of choosing a dominant edge, relative to that of choosing a device."""
     state_update: bool = False
     """Let the policy see where the best placement so far has each unit."""
