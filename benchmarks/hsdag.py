@@ -148,7 +148,7 @@ def large(seconds: float) -> None:
     heft = PLACERS["heft"].place(problem, budget=Budget(evaluations=2))
     expert = PLACERS["expert"].place(problem, budget=Budget(evaluations=2))
     print(f"{problem.n:,} ops, 8 devices: heft {1e3 * heft.cost:.1f} ms, expert {1e3 * expert.cost:.1f} ms")
-    placer = replace(Hsdag(), colocate="matching:1000", batch=16)
+    placer = replace(Hsdag(), colocate="matching:1000", batch=16, alone=0.0)
     began = time.process_time()
     found = placer.place(problem, budget=Budget(seconds=seconds))
     processor = time.process_time() - began

@@ -44,6 +44,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "entropy 0.05": {"entropy": 0.05},
     "entropy 0": {"entropy": 0.0},
     "edge entropy 1": {"edge_entropy": 1.0},
+    "mostly alone at first": {"alone": 3.0},
     "chain rule": {"colocate": "chain"},
 }
 PAPER_VARIANTS: dict[str, dict[str, Any]] = {

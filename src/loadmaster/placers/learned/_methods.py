@@ -49,6 +49,8 @@ class Hsdag:
     """Dominant edges by learned scores, drawn uniformly, drawn uniformly once and kept, or every unit alone."""
     singletons: bool = True
     """A unit may stay alone; off, each with a neighbour joins one (as published)."""
+    alone: float = 0.0
+    """How much likelier a unit is, before learning, to stay alone than to join some neighbour, as a logarithm."""
     batch: int = 64
     """Placements drawn and costed for one update."""
     learning_rate: float = 3e-3

@@ -99,10 +99,12 @@ class Policy(nn.Module):  # type: ignore[misc]
         self.edge_net = nn.Sequential(nn.Linear(2 * h, h), nn.ReLU(), nn.Linear(h, 1))
         self.alone_net = nn.Linear(h, 1)
         self.device_net = nn.Sequential(nn.Linear(h, h), nn.ReLU(), nn.Linear(h, units.problem.devices))
-        with torch.no_grad():  # begin with devices all alike, and as likely alone as with some neighbour
+        with torch.no_grad():  # begin with devices all alike
             self.device_net[2].weight.mul_(0.1)
             self.device_net[2].bias.zero_()
-        self.register_buffer("bias_alone", _float(np.log(np.maximum(degree, 1))), persistent=False)
+        self.register_buffer(
+            "bias_alone", _float(np.log(np.maximum(degree, 1)) + settings.alone), persistent=False
+        )
 
     def forward(self, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Log-probabilities of every unit's choices of a dominant edge, and the units' device logits."""
