@@ -260,7 +260,7 @@ def _screen(
 ) -> tuple[dict[str, float], _Tried | None, str]:
     """A few samples of everything, in turns: the best placement and the best single device."""
     say(f"running {len(tried)} placements")
-    samples = 3 if tried and tried[0].candidate.items > 1 else SCREENING
+    samples = 2 if tried and tried[0].candidate.items > 1 else SCREENING
     found = session.measure([*alone.values(), *(t.candidate for t in tried)], samples=samples)
     medians = [m.median for m in found]
     screened = dict(zip([f"{name} alone" for name in alone], medians[: len(alone)], strict=True))
