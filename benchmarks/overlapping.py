@@ -163,7 +163,8 @@ def prediction(options: Options, execution: str) -> None:
         spread(
             [
                 f"| {name} | {len(measured)} | {min(parts)} – {max(parts)} | "
-                f"{min(measured):.2f} – {max(measured):.2f} | {spearmanr(predicted, measured).statistic:.3f} | {np.median(error):.1%} | {error.max():.1%} |",
+                f"{min(measured):.2f} – {max(measured):.2f} | "
+                f"{spearmanr(predicted, measured).statistic:.3f} | {np.median(error):.1%} | {error.max():.1%} |",
                 f"  fit: {fit.document()}",
             ]
         )
@@ -199,7 +200,8 @@ def endurance(options: Options) -> None:
         spread(
             [
                 f"{name}: {options.count} inferences in {net.submodels} submodels, "
-                f"{time.perf_counter() - began:.0f} s: memory {at[0] / 1e6:.1f} -> {at[1] / 1e6:.1f} MB, threads {threads[0]} -> {threads[1]}, "
+                f"{time.perf_counter() - began:.0f} s: memory {at[0] / 1e6:.1f} -> {at[1] / 1e6:.1f} MB, "
+                f"threads {threads[0]} -> {threads[1]}, "
                 f"{differing} outputs differed"
             ]
         )
