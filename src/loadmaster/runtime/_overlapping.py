@@ -204,7 +204,7 @@ class _Slot:
         self._names = [port.get_node().get_friendly_name() for port in model.inputs]
         self._outputs: list[Any] = [None] * len(model.outputs)
         self._model = model
-        tensors: dict[Port, tuple[int, Any]] = {}
+        tensors: dict[tuple[int, Port], Any] = {}
         self.jobs: list[Job] = []
         readers: list[set[int]] = [set() for _ in parts]
         waits: list[set[int]] = [set() for _ in parts]
@@ -215,14 +215,13 @@ class _Slot:
                 if at in part.final:
                     self._outputs[part.final[at]] = tensor
                 else:
-                    tensors[port] = number, tensor
+                    tensors[number, port] = tensor
         for number, (part, request) in enumerate(zip(parts, requests, strict=True)):
-            for at, port in enumerate(part.inputs):
-                if port not in tensors:
+            for at, (source, port) in enumerate(part.inputs):
+                if source is None:
                     self._inputs.setdefault(port[0], []).append((request, at))
                     continue
-                source, tensor = tensors[port]
-                request.set_input_tensor(at, tensor)
+                request.set_input_tensor(at, tensors[source, port])
                 readers[source].add(number)
                 waits[number].add(source)
             what = f"submodel {number} ({len(part.piece.ops)} ops, from {part.piece.ops[0]!r})"
