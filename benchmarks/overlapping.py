@@ -263,7 +263,7 @@ try:
         for _ in net.stream(itertools.repeat(x)):
             pass
 except KeyboardInterrupt:
-    print("threads left:", threading.active_count() - 1, flush=True)
+    print("threads left:", sum(t.name.startswith("loadmaster") for t in threading.enumerate()), flush=True)
 """
 
 
