@@ -251,7 +251,7 @@ def optimize(
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="For placing; measuring comes on top.")
+        str, typer.Option(metavar="TIME", help="About 40 % for placing, the rest for running.")
     ] = "120s",
     execution: Annotated[
         str, typer.Option("--model", metavar="concurrent|pipeline", help="One request, or a stream.")

@@ -27,6 +27,7 @@ from loadmaster.hardware import Cluster, Device, Link
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline, Placement, Problem, Serial, Solution
 from loadmaster.runtime import Measurement, Session, cut, optimize, parse_devices, run_plan
+from loadmaster.runtime._cutting import cut_model
 from loadmaster.runtime._devices import Devices
 from loadmaster.runtime._flow import Flow, Job
 from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, piece_features
@@ -112,6 +113,39 @@ def test_a_device_that_waits_is_not_held_up_by_what_it_does_not_need(model_file)
         )
         == 1
     )
+
+
+def test_a_chain_of_stages_is_one_submodel_per_device(model_file):
+    problem = problem_of(model_file).with_model(Pipeline(contiguity="chain"))
+    order = problem.graph.topological_order.tolist()
+    device = np.zeros(problem.n, np.int32)
+    device[order[problem.n // 2 :]] = 1
+    assert [piece.device for piece in cut(problem, Placement(device))] == ["A", "B"]
+
+
+def test_submodels_read_only_what_earlier_ones_give(model_file):
+    """Copies of a join included: a device reads its own."""
+    model = openvino_model(model_file)
+    for seed in range(12):
+        problem = problem_of(model_file, 2 + seed % 2)
+        for number, part in enumerate(cut_model(model, random_pieces(problem, seed, piece=0.0))):
+            for source, (name, _) in part.inputs:
+                assert (source is None) == (name == "image")
+                assert source is None or source < number
+
+
+def test_a_slot_is_free_again_only_when_an_abandoned_request_is_done():
+    gate = threading.Event()
+    running = flow(lambda: None, gate.wait)
+    request = running.submit(running.reserve())
+    running.release(request)
+    waiting = threading.Thread(target=running.reserve)
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive()
+    gate.set()
+    waiting.join()
+    running.close()
 
 
 # -- running -------------------------------------------------------------------------------------------------

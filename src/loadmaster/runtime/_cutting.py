@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadmaster.errors import RunError
-from loadmaster.runtime._pieces import DATA, Piece
+from loadmaster.runtime._pieces import DATA, Piece, homes
 
 __all__ = ["Port", "Submodel", "cut_model"]
 
@@ -19,14 +19,15 @@ Port = tuple[str, int]
 
 @dataclass
 class Submodel:
-    """A piece as a model: ``inputs[i]`` is what its i-th parameter reads, ``outputs[i]`` what its i-th result holds.
+    """A piece as a model: ``outputs[i]`` is what its i-th result holds, ``inputs[i]`` what its i-th parameter reads,
+    with the number of the piece that it comes from (None: an input of the whole model).
 
     ``final[i]``: number of the whole model's output, for a result that is one.
     """
 
     piece: Piece
     model: Any
-    inputs: list[Port] = field(default_factory=list)
+    inputs: list[tuple[int | None, Port]] = field(default_factory=list)
     outputs: list[Port] = field(default_factory=list)
     final: dict[int, int] = field(default_factory=dict)
 
@@ -37,23 +38,22 @@ def cut_model(model: Any, pieces: Sequence[Piece], *, channels_last: bool = True
     Tensors of four dimensions pass as NHWC: devices compute in it, and a boundary of NCHW would be two changes of
     layout. Each reader has a parameter of its own, for a shared change of layout is one that is not optimised away.
     """
-    home: dict[str, int] = {}
-    for number, piece in enumerate(pieces):
-        for op in piece.ops:
-            home.setdefault(op, number)
+    home = homes(pieces)
+    known = {op for op, _ in home}
+    first = {op: min(home[op, piece.device] for piece in pieces) for op in known}
     placed = [set(piece.ops) for piece in pieces]
     wanted: list[dict[Port, None]] = [{} for _ in pieces]
     for node in model.get_ordered_ops():
         name = node.get_friendly_name()
         if node.get_type_name() in DATA:
             continue
-        if name not in home:
+        if name not in known:
             raise RunError(f"the placement leaves out op {name!r}")
     for number in range(len(pieces)):
         for port in _reads(model, placed[number]):
-            wanted[home[port[0]]][port] = None
+            wanted[home[port[0], pieces[number].device]][port] = None
     return [
-        _submodel(model, piece, placed[number], list(wanted[number]), home, number, channels_last)
+        _submodel(model, piece, placed[number], list(wanted[number]), home, first, number, channels_last)
         for number, piece in enumerate(pieces)
     ]
 
@@ -77,7 +77,8 @@ def _submodel(
     piece: Piece,
     ops: set[str],
     wanted: Sequence[Port],
-    home: dict[str, int],
+    home: dict[tuple[str, str], int],
+    first: dict[str, int],
     number: int,
     channels_last: bool,
 ) -> Submodel:
@@ -104,7 +105,8 @@ def _submodel(
                 shape = [shape[i] for i in TO_NHWC]
             parameter = opset13.parameter(shape, output.get_element_type(), name=f"{name}:{len(parameters)}")
             parameters.append(parameter)
-            made.inputs.append((name, output.get_index()))
+            source_piece = None if kind == "Parameter" else home[name, piece.device]
+            made.inputs.append((source_piece, (name, output.get_index())))
             inner = opset13.transpose(parameter, list(TO_NCHW)) if turned else parameter
             port.replace_source_output(inner.output(0))
     for name, index in wanted:
@@ -116,7 +118,7 @@ def _submodel(
     for at, result in enumerate(fresh.get_results()):
         output = result.input(0).get_source_output()
         name = output.get_node().get_friendly_name()
-        if name in ops and home[name] == number:
+        if name in ops and first[name] == number:
             made.final[len(results)] = at
             made.outputs.append((name, output.get_index()))
             results.append(opset13.result(output))

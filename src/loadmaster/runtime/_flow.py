@@ -39,6 +39,8 @@ class Request:
     undone: int
     running: int = 0
     error: BaseException | None = None
+    released: bool = False
+    """Its slot is to be given back as soon as nothing uses it."""
     finished: threading.Event = field(default_factory=threading.Event)
     begun: float = 0.0
     ended: float = 0.0
@@ -144,10 +146,12 @@ class Flow:
             raise RunError(str(request.error)) from request.error
 
     def release(self, request: Request) -> None:
-        """Give the slot back."""
+        """Give the slot back, when the request is done: an interrupted wait may end before that."""
         with self._lock:
-            self._free.append(request.slot)
-            self._free_slot.notify()
+            request.released = True
+            if request.finished.is_set():
+                self._free.append(request.slot)
+                self._free_slot.notify()
 
     def close(self) -> None:
         """End the threads, when the submodels that run just now are done; requests in flight fail."""
@@ -217,6 +221,9 @@ class Flow:
             request.ended = end
             self._open.remove(request)
             request.finished.set()
+            if request.released:
+                self._free.append(request.slot)
+                self._free_slot.notify()
 
 
 def _said(error: BaseException) -> str:

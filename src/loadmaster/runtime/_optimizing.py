@@ -118,8 +118,9 @@ def optimize(
 
     Two rounds: the first plans are traced, what a cut really costs is fitted to the traces, and the second round is
     placed with that. All candidates are then measured in turns, and the winner once more, afresh, beside every single
-    device and OpenVINO's own use of all the cores. ``budget`` is for placing and screening; the profile, which
-    is kept in the cache, and the last measurement come on top.
+    device and OpenVINO's own use of all the cores. Two fifths of the ``budget`` are for placing, the
+    rest is meant for running; the profile, which is kept in the cache, and the last measurement come on top. Ctrl-C
+    while placing goes on with what there is.
 
     Raises
     ------
@@ -139,9 +140,10 @@ def optimize(
         alone = _alone(session, profile)
         work = _Search(session, plain, model, budget, seed, say)
         fit = OverlapFit()
-        work.round(fit, 1)
-        fit = work.fitted(fit)
-        bounded = work.round(fit, 2)
+        bounded = work.round(fit, 1)
+        if not work.interrupted:
+            fit = work.fitted(fit)
+            bounded = work.round(fit, 2)
         screened, best, first = _screen(session, work.tried, alone, say)
         say("measuring the winner afresh, beside each device alone and all cores")
         lines = _final(session, alone, first, best, devices, cores, samples)
@@ -209,7 +211,7 @@ class _Search:
         self.session, self.plain, self.model, self.seed, self.say = session, plain, model, seed, say
         self.share = budget * SEARCHING / (2 * len(PRICES))
         self.tried: list[_Tried] = []
-        self.failed: dict[str, str] = {}
+        self.interrupted = False
 
     def round(self, fit: OverlapFit, number: int) -> Solution:
         """Place with every price of a cut; the solution at the price that is believed."""
@@ -220,6 +222,9 @@ class _Search:
             solution = api.place(problem, "auto", budget=self.share, seed=self.seed)
             first = first or solution
             self._load(f"round {number}, cuts {price:g}x", solution.placement, fit)
+            if solution.stopped == "interrupted":  # go on with what there is
+                self.interrupted = True
+                break
         assert first is not None
         return first
 
@@ -238,7 +243,6 @@ class _Search:
         except RunError as error:  # one that does not run is no candidate; the others may be
             if not self.session.worker.alive:
                 raise
-            self.failed[name] = str(error)
             self.say(f"{name} is left out: {error}")
             return
         self.tried.append(_Tried(name, placement, pieces, candidate))
@@ -251,7 +255,9 @@ class _Search:
             for _ in range(1 if self.model == "pipeline" else TRACES):
                 for span in tried.candidate.trace():
                     taken.setdefault(span["submodel"], []).append(span["core"])
-            traced.append((tried.pieces, {n: statistics.median(values) for n, values in taken.items()}))
+            # Other work slows the caches down, too: by the clock that drops nothing the quickest run had least of it.
+            typical = min if self.session.clock == "core" else statistics.median
+            traced.append((tried.pieces, {n: float(typical(values)) for n, values in taken.items()}))
         return fit_overlap(self.plain, traced, start)
 
 
@@ -260,7 +266,7 @@ def _screen(
 ) -> tuple[dict[str, float], _Tried | None, str]:
     """A few samples of everything, in turns: the best placement and the best single device."""
     say(f"running {len(tried)} placements")
-    samples = 3 if tried and tried[0].candidate.items > 1 else SCREENING
+    samples = 2 if tried and tried[0].candidate.items > 1 else SCREENING
     found = session.measure([*alone.values(), *(t.candidate for t in tried)], samples=samples)
     medians = [m.median for m in found]
     screened = dict(zip([f"{name} alone" for name in alone], medians[: len(alone)], strict=True))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from loadmaster.problem import Problem
-from loadmaster.runtime._pieces import PIECE, WAIT, Piece, simulate
+from loadmaster.runtime._pieces import PIECE, WAIT, Piece, homes, simulate
 
 __all__ = ["OverlapFit", "fit_overlap", "piece_features", "predict"]
 
@@ -62,10 +62,8 @@ def piece_features(
 ) -> tuple[FloatArray, FloatArray, list[set[int]]]:
     """Seconds of the ops of every piece, bytes that enter or leave it, and the pieces that it waits for."""
     graph = problem.graph
-    home: dict[str, int] = {}
-    for number, piece in enumerate(pieces):
-        for op in piece.ops:
-            home.setdefault(op, number)
+    home = homes(pieces)
+    known = {op for op, _ in home}
     inside = [set(piece.ops) for piece in pieces]
     seconds, moved = np.zeros(len(pieces)), np.zeros(len(pieces))
     waits: list[set[int]] = [set() for _ in pieces]
@@ -74,7 +72,7 @@ def piece_features(
         seconds[number] = sum(float(problem.time[graph.index[op], d]) for op in piece.ops)
     for t in range(graph.tensors):
         producer = graph.names[graph.tensor_producer[t]]
-        if producer not in home:
+        if producer not in known:
             continue
         readers = [
             graph.names[v] for v in graph.consumer_op[graph.consumer_ptr[t] : graph.consumer_ptr[t + 1]]
@@ -84,11 +82,12 @@ def piece_features(
             for number, ops in enumerate(inside)
             if producer not in ops and any(reader in ops for reader in readers)
         }
-        for number in outside:
-            waits[number].add(home[producer])
+        sources = {number: home[producer, pieces[number].device] for number in outside}
+        for number, source in sources.items():
+            waits[number].add(source)
             moved[number] += graph.tensor_bytes[t]
-        if outside:
-            moved[home[producer]] += graph.tensor_bytes[t]
+        for source in set(sources.values()):
+            moved[source] += graph.tensor_bytes[t]
     return seconds, moved, waits
 
 

@@ -69,13 +69,13 @@ class Overlapped:
         for slot in self._slots:
             slot.feed(self._inputs)
 
-    def infer(self) -> None:
-        """Run once; a pipeline runs its whole stream, on the same inputs."""
+    def infer(self, items: int | None = None) -> None:
+        """Run once; a pipeline runs its whole stream, or so many ``items``, on the same inputs."""
         requests: list[Request] = []
         self._last = requests
         done = 0
         try:
-            for _ in range(self.items):
+            for _ in range(items or self.items):
                 while len(requests) - done >= self._flow.slots:
                     self._finish(requests[done])
                     done += 1
@@ -91,13 +91,17 @@ class Overlapped:
         finally:
             self._flow.release(request)
 
+    def once(self) -> None:
+        """Fill every slot once: enough to see whether the outputs are right."""
+        self.infer(min(self.items, self._flow.slots + 1))
+
     def outputs(self) -> list[npt.NDArray[Any]]:
         """What the last run gave."""
         return self._slots[self._last[-1].slot].outputs(self._inputs)
 
     def spans(self) -> list[Span]:
         """Real start and end of every submodel in a run made for this."""
-        self.infer()
+        self.once()
         began = min(request.begun for request in self._last)
         return sorted(
             (
@@ -200,7 +204,7 @@ class _Slot:
         self._names = [port.get_node().get_friendly_name() for port in model.inputs]
         self._outputs: list[Any] = [None] * len(model.outputs)
         self._model = model
-        tensors: dict[Port, tuple[int, Any]] = {}
+        tensors: dict[tuple[int, Port], Any] = {}
         self.jobs: list[Job] = []
         readers: list[set[int]] = [set() for _ in parts]
         waits: list[set[int]] = [set() for _ in parts]
@@ -211,14 +215,13 @@ class _Slot:
                 if at in part.final:
                     self._outputs[part.final[at]] = tensor
                 else:
-                    tensors[port] = number, tensor
+                    tensors[number, port] = tensor
         for number, (part, request) in enumerate(zip(parts, requests, strict=True)):
-            for at, port in enumerate(part.inputs):
-                if port not in tensors:
+            for at, (source, port) in enumerate(part.inputs):
+                if source is None:
                     self._inputs.setdefault(port[0], []).append((request, at))
                     continue
-                source, tensor = tensors[port]
-                request.set_input_tensor(at, tensor)
+                request.set_input_tensor(at, tensors[source, port])
                 readers[source].add(number)
                 waits[number].add(source)
             what = f"submodel {number} ({len(part.piece.ops)} ops, from {part.piece.ops[0]!r})"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.problem import Placement, Problem
+from loadmaster.problem import Pipeline, Placement, Problem
 
-__all__ = ["JOINS", "PIECE", "WAIT", "Piece", "cut", "simulate"]
+__all__ = ["DATA", "JOINS", "PIECE", "WAIT", "Piece", "cut", "homes", "simulate"]
 
 PIECE = 40e-6
 """Seconds that one more submodel costs: the call and the changes of layout at its ends."""
@@ -36,6 +36,18 @@ class Piece:
     ops: tuple[str, ...]
 
 
+def homes(pieces: Sequence[Piece]) -> dict[tuple[str, str], int]:
+    """(op, device) -> the piece that a device reads an op from: its own copy of a join, else the only one there is."""
+    own: dict[tuple[str, str], int] = {}
+    first: dict[str, int] = {}
+    for number, piece in enumerate(pieces):
+        for op in piece.ops:
+            own.setdefault((op, piece.device), number)
+            first.setdefault(op, number)
+    devices = {piece.device for piece in pieces}
+    return {(op, device): own.get((op, device), first[op]) for op in first for device in devices}
+
+
 @dataclass
 class _Units:
     """What is merged: device, seconds and what they wait for; ``sequence`` has the units of each device in order."""
@@ -54,10 +66,14 @@ def cut(
 
     Begins with pieces that delay nobody at all, each ended by the first op that another device reads. Then merges
     neighbours of one device while the simulated end of the whole does not become later. O(pieces²).
+
+    In a pipeline only the load of a device counts, not who waits: all neighbours are merged that do not wait for each
+    other through another device, and joins stay where they are.
     """
-    units = _units(problem, placement, joins)
+    stream = isinstance(problem.model, Pipeline)
+    units = _units(problem, placement, joins and not stream)
     _schedule(units, problem.devices, piece, wait)
-    _merge(units, piece, wait)
+    _merge(units, piece, wait, stream=stream)
     order = _order(units, piece, wait)
     names, devices = problem.graph.names, problem.cluster.names
     position = problem.graph.position
@@ -87,7 +103,8 @@ def _nodes(
         if joins and graph.op_types[v] in JOINS:
             for u in successors[ptr[v] : ptr[v + 1]].tolist():
                 readers |= where[u]
-            readers = {d for d in readers if np.isfinite(problem.time[v, d])}
+            if not np.isfinite(problem.time[v, sorted(readers)]).all():
+                readers = set()
         where[v] = readers or {int(device[v])}
     nodes = [(v, d) for v in order for d in sorted(where[v])]
     reads = {}
@@ -222,7 +239,7 @@ def simulate(
     return max(free, default=0.0), end
 
 
-def _merge(units: _Units, piece: float, wait: float) -> None:
+def _merge(units: _Units, piece: float, wait: float, *, stream: bool) -> None:
     def cost() -> float:
         return simulate(units.sequence, units.seconds, units.waits, units.device, piece=piece, wait=wait)[0]
 
@@ -247,7 +264,7 @@ def _merge(units: _Units, piece: float, wait: float) -> None:
                         units.waits[reader].add(a)
                 del pieces[i + 1]
                 found = cost()
-                if found <= best:
+                if found <= best or (stream and np.isfinite(found)):
                     best, again = found, True
                     units.members[a] += units.members[b]
                     for source in units.waits[b]:

@@ -1,0 +1,329 @@
+"""Devices at once: speed against one core, equal outputs, long runs and faults.
+
+    python -m benchmarks.overlapping speed --models inception-v3,two-tower,resnet-50 --execution concurrent
+    python -m benchmarks.overlapping speed --models inception-v3,resnet-50,bert-base --execution pipeline
+    python -m benchmarks.overlapping equality --models inception-v3 --count 60
+    python -m benchmarks.overlapping prediction --models inception-v3 --count 12
+    python -m benchmarks.overlapping endurance --models resnet-50 --count 10000
+    python -m benchmarks.overlapping faults
+
+Two devices of one core each. On a machine that others use, too, ``--clock core`` (see docs/openvino.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import spearmanr
+
+import loadmaster
+from benchmarks.openvino_runs import Options, interval, model_file, spread, varied
+from loadmaster.errors import RunError
+from loadmaster.problem import Placement
+from loadmaster.runtime import Cache, Session, cut, optimize, parse_devices, profile_model
+from loadmaster.runtime._devices import Devices
+from loadmaster.runtime._flow import Flow, Job
+from loadmaster.runtime._optimizing import MODELS
+from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, predict
+from loadmaster.runtime._running import STREAM, overlapping_cores
+
+DEVICES = ["A=cpu:core=0", "B=cpu:core=1"]
+
+
+def cache(options: Options) -> Cache:
+    return Cache(options.folder / "measured.sqlite")
+
+
+def speed(options: Options, execution: str, budget: float) -> None:
+    """What ``optimize`` finds, beside one core and OpenVINO's own two threads."""
+    spread(
+        [
+            f"clock {options.clock}, {execution}, at least {options.samples} samples each",
+            "| model | one core | OpenVINO on 2 cores | best plan | submodels | speed-up | predicted |",
+            "|---|---|---|---|---|---|---|",
+        ]
+    )
+    for name in options.models:
+        found = optimize(
+            model_file(name, options),
+            parse_devices(DEVICES),
+            budget=budget,
+            model=execution,
+            samples=options.samples,
+            clock=options.clock,
+            cache=cache(options),
+        )
+        found.plan.save(options.folder / f"plan-{name}-{execution}.json")
+        lines = {line.name: line.measurement for line in found.lines}
+        alone, own = lines["A alone"], lines["OpenVINO on 2 cores"]
+        assert alone is not None
+        assert own is not None
+        best = lines.get("best plan")
+        if best is None:
+            spread([f"| {name} | {interval(alone)} | {interval(own)} | none | – | – | – |"])
+            continue
+        noise = "" if found.pays else " (noise: the plan is one core)"
+        predicted = "–" if found.predicted is None else f"{found.predicted / best.median - 1:+.1%}"
+        spread(
+            [
+                f"| {name} | {interval(alone)} | {interval(own)} ({alone.median / own.median:.2f}x) | "
+                f"{interval(best)} | {best.submodels} | {alone.median / best.median:.2f}x{noise} | {predicted} |"
+            ]
+        )
+
+
+def equality(options: Options) -> None:
+    """Random placements of co-location groups, against the unplaced model, with the changed-input control."""
+    spread(
+        [
+            "| model | runtime | ran and equal | largest error | smallest control | submodels |",
+            "|---|---|---|---|---|---|",
+        ]
+    )
+    for name in options.models:
+        path = model_file(name, options)
+        specs = parse_devices(DEVICES)
+        profile = profile_model(path, specs, cache=cache(options), clock=options.clock, links_too=False)
+        with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
+            for how, more in (("concurrent", {}), ("pipeline", {"items": 4})):
+                problem = profile.problem(model=MODELS[how])
+                generator = np.random.default_rng(options.seed)
+                equal, errors, controls, parts, failed = 0, [0.0], [np.inf], [], []
+                for _ in range(options.count):
+                    side = generator.integers(len(specs), size=problem.classes)[problem.class_of]
+                    try:
+                        candidate = session.load(how, pieces=cut(problem, Placement(side)), **more)
+                        found = candidate.verify()
+                    except RunError as error:
+                        failed.append(str(error))
+                        continue
+                    equal += 1
+                    errors.append(found.error.relative)
+                    controls.append(found.control)
+                    parts.append(candidate.submodels)
+                    candidate.close()
+                spread(
+                    [
+                        f"| {name} | {how} | {equal} of {options.count} | {max(errors):.1e} | {min(controls):.1e} | "
+                        f"{min(parts, default=0)} – {max(parts, default=0)} |",
+                        *[f"  {text}" for text in failed],
+                    ]
+                )
+
+
+def prediction(options: Options, execution: str) -> None:
+    """The calibrated model against runs, on placements that it was not calibrated on."""
+    spread(
+        [
+            f"clock {options.clock}, {execution}",
+            "| model | placements | submodels | relative to one core | rank correlation | median error | worst |",
+            "|---|---|---|---|---|---|---|",
+        ]
+    )
+    for name in options.models:
+        path, specs = model_file(name, options), parse_devices(DEVICES)
+        profile = profile_model(path, specs, cache=cache(options), clock=options.clock, links_too=False)
+        problem = profile.problem(model=MODELS[execution])
+        more = {"items": STREAM} if execution == "pipeline" else {}
+        with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
+            alone = session.load("single", device="A")
+            traced = []
+            for placement in varied(problem, 4, options.seed + 1):
+                pieces = cut(problem, placement)
+                candidate = session.load(execution, pieces=pieces, **more)
+                traces = [candidate.trace() for _ in range(3)]
+                taken = {
+                    n: [s["core"] for t in traces for s in t if s["submodel"] == n]
+                    for n in range(len(pieces))
+                }
+                traced.append((pieces, {n: float(np.median(v)) for n, v in taken.items()}))
+                candidate.close()
+            fit = fit_overlap(problem, traced, OverlapFit())
+            predicted, measured, parts = [], [], []
+            for placement in varied(problem, options.count, options.seed):
+                pieces = cut(problem, placement)
+                candidate = session.load(execution, pieces=pieces, **more)
+                base, found = session.measure([alone, candidate], samples=options.samples)
+                candidate.close()
+                predicted.append(
+                    predict(problem, pieces, fit, stream=execution == "pipeline") / profile.profiles["A"].wall
+                )
+                measured.append(found.median / base.median)
+                parts.append(len(pieces))
+        error = np.abs(np.array(predicted) - measured) / measured
+        spread(
+            [
+                f"| {name} | {len(measured)} | {min(parts)} – {max(parts)} | "
+                f"{min(measured):.2f} – {max(measured):.2f} | "
+                f"{spearmanr(predicted, measured).statistic:.3f} | {np.median(error):.1%} | {error.max():.1%} |",
+                f"  fit: {fit.document()}",
+            ]
+        )
+
+
+def memory() -> float:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def endurance(options: Options) -> None:
+    """Many inferences in a row: memory and threads after a tenth of them, and at the end."""
+    from loadmaster.graph._openvino import openvino_model
+    from loadmaster.runtime._inputs import draw_inputs
+    from loadmaster.runtime._overlapping import Overlapped
+
+    for name in options.models:
+        path, specs = model_file(name, options), parse_devices(DEVICES)
+        profile = profile_model(path, specs, cache=cache(options), clock=options.clock, links_too=False)
+        problem = profile.problem(model=MODELS["concurrent"])
+        model = openvino_model(path)
+        net = Overlapped(model, Devices(specs), cut(problem, varied(problem, 2, options.seed)[1]), slots=3)
+        inputs = draw_inputs(model, 1)
+        expected = net.run(inputs)
+        at, threads, differing = [], [], 0
+        began = time.perf_counter()
+        for i, outputs in enumerate(net.stream(inputs for _ in range(options.count))):
+            differing += any(not np.array_equal(a, b) for a, b in zip(outputs, expected, strict=True))
+            if i + 1 in (options.count // 10, options.count):
+                at.append(memory())
+                threads.append(len(list(Path("/proc/self/task").iterdir())))
+        net.close()
+        spread(
+            [
+                f"{name}: {options.count} inferences in {net.submodels} submodels, "
+                f"{time.perf_counter() - began:.0f} s: memory {at[0] / 1e6:.1f} -> {at[1] / 1e6:.1f} MB, "
+                f"threads {threads[0]} -> {threads[1]}, "
+                f"{differing} outputs differed"
+            ]
+        )
+
+
+# -- faults --------------------------------------------------------------------------------------------------
+
+
+def fail() -> None:
+    raise RuntimeError("injected")
+
+
+def faults(options: Options) -> None:
+    """A failing submodel, a slow device, Ctrl-C."""
+    before = threading.active_count()
+    flow = Flow([[Job("one", "A", fail, (1,), 0), Job("two", "B", lambda: None, (), 1)]], {"A": 0, "B": 1})
+    began = time.perf_counter()
+    try:
+        flow.wait(flow.submit(flow.reserve()))
+    except RunError as error:
+        spread([f"failing submodel: {error} ({(time.perf_counter() - began) * 1e3:.1f} ms)"])
+    flow.close()
+
+    def slow() -> None:
+        time.sleep(0.02)
+
+    slots = 3
+    flow = Flow(
+        [[Job("one", "A", lambda: None, (1,), 0), Job("two", "B", slow, (), 1)] for _ in range(slots)],
+        {"A": 0, "B": 1},
+    )
+    began, requests, most = time.perf_counter(), [], 0
+    for _ in range(50):
+        while len(requests) >= slots:
+            flow.wait(requests[0])
+            flow.release(requests.pop(0))
+        requests.append(flow.submit(flow.reserve()))
+        most = max(most, len(requests))
+    for request in requests:
+        flow.wait(request)
+    flow.close()
+    spread(
+        [
+            f"slow device: 50 requests in {time.perf_counter() - began:.2f} s (20 ms each), at most {most} in flight"
+        ]
+    )
+    spread([f"threads left: {threading.active_count() - before}"])
+    interrupt(options)
+
+
+LOOP = """
+import sys, itertools, numpy as np, loadmaster, threading
+from loadmaster.graph._openvino import openvino_model
+from loadmaster.runtime._inputs import draw_inputs
+x = tuple(draw_inputs(openvino_model(sys.argv[1]), 0))
+try:
+    with loadmaster.open(sys.argv[1], sys.argv[2]) as net:
+        print("running", flush=True)
+        for _ in net.stream(itertools.repeat(x)):
+            pass
+except KeyboardInterrupt:
+    print("threads left:", sum(t.name.startswith("loadmaster") for t in threading.enumerate()), flush=True)
+"""
+
+
+def interrupt(options: Options) -> None:
+    """Ctrl-C in the middle of a stream ends it, with no thread and no process left."""
+    name = options.models[0]
+    plans = sorted(options.folder.glob(f"plan-{name}-*.json"))
+    if not plans:
+        spread([f"Ctrl-C: run 'speed --models {name}' first, for a plan"])
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(LOOP)
+        file.flush()
+        started = subprocess.Popen(
+            [sys.executable, file.name, str(model_file(name, options)), str(plans[0])],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        assert started.stdout is not None
+        assert started.stdout.readline().strip() == "running"
+        time.sleep(1.0)
+        began = time.perf_counter()
+        started.send_signal(signal.SIGINT)
+        said = started.communicate(timeout=30)[0].strip()
+        spread(
+            [
+                f"Ctrl-C: ended after {(time.perf_counter() - began) * 1e3:.0f} ms, "
+                f"exit code {started.returncode}, {said}"
+            ]
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("speed", "equality", "prediction", "endurance", "faults"))
+    parser.add_argument("--folder", type=Path, default=Path("build/openvino"))
+    parser.add_argument("--models", default="inception-v3")
+    parser.add_argument("--execution", default="concurrent", choices=tuple(MODELS))
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--samples", type=int, default=30)
+    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--clock", default="wall", choices=("wall", "core"))
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    options = Options(
+        given.folder, given.models.split(","), given.count, given.samples, given.clock, given.seed
+    )
+    began = time.perf_counter()
+    if given.what == "speed":
+        speed(options, given.execution, given.budget)
+    elif given.what == "prediction":
+        prediction(options, given.execution)
+    else:
+        {"equality": equality, "endurance": endurance, "faults": faults}[given.what](options)
+    print(f"\nOpenVINO through loadmaster {loadmaster.__version__}, in {time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
