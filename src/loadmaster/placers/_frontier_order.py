@@ -15,6 +15,8 @@ __all__ = ["Order", "costly_nets", "narrow_order"]
 IntArray = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
 
+HOPELESS = 100
+"""Open nets at which a greedy order is not continued in earnest: far more than any number of states allows."""
 WORK = 40_000_000
 """Visits of nets that the search for an order may make, about a second."""
 
@@ -32,7 +34,7 @@ class Order(NamedTuple):
     @property
     def size(self) -> float:
         """Σ 3^width, a bound on the number of states."""
-        return float((3.0**self.width).sum())
+        return float((3.0 ** np.minimum(self.width, 500)).sum())
 
 
 def costly_nets(bundles: Bundles) -> BoolArray:
@@ -111,6 +113,16 @@ def _greedy(start, turn, line, net_ptr, net, pin_ptr, pin, seed):  # type: ignor
             if seen[e] == pin_ptr[e + 1] - pin_ptr[e]:
                 opened -= 1
         width[i] = opened
+        if opened > HOPELESS:
+            for v in range(n):
+                if not decided[v] and turn[v] < 0:
+                    i += 1
+                    order[i], width[i] = v, opened
+            for v in line:
+                if not decided[v]:
+                    i += 1
+                    order[i], width[i] = v, opened
+            break
         best, least = -1, np.inf
         k = 0
         while k < candidates:

@@ -25,7 +25,7 @@ __all__ = [
 
 SolverName = Literal["cp-sat", "milp"]
 
-MAX_CLAUSES = 2_000_000
+MAX_CLAUSES = 120_000
 """Larger programs are not built: local search has the whole budget then."""
 
 FIRST_MOVES = 20_000

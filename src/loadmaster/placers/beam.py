@@ -27,7 +27,7 @@ IntArray = npt.NDArray[np.int32]
 WEIGHTS = ((1.0, 0.03, 0.02, 0.0), (1.0, 1.0, 0.0, 0.3), (0.3, 1.0, 0.3, 0.0), (1.0, 1.0, 0.0, 1.0))
 """What schedules are compared by: the optimistic end of all ops so far, that of the last op, the work and the
 busy or idle time per device. None is best for all graphs, so all are tried."""
-OPS_EXPANDED = 2_000_000
+OPS_EXPANDED = 300_000
 """Widths are such that one beam appends at most so many ops."""
 
 
