@@ -20,7 +20,7 @@ INSTALLED := $(VENV)/.installed
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(INSTALLED) ## optimize Inception-V3 on two one-core devices, run it for real (DEMO_ARGS='--clock core': busy machines)
+demo: $(INSTALLED) ## optimize Inception-V3 on two one-core devices, and run it for real
 	@mkdir -p $(DEMO)
 	test -f $(DEMO)/model.xml || $(BIN)/loadmaster zoo export $(DEMO_MODEL) $(DEMO)/model.xml
 	$(BIN)/loadmaster optimize $(DEMO)/model.xml $(DEMO_DEVICES) --budget $(DEMO_BUDGET) $(DEMO_ARGS) -o $(DEMO)/plan.json

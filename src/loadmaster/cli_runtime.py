@@ -258,7 +258,13 @@ def optimize(
     ] = "concurrent",
     shape: Shapes = None,
     samples: Annotated[int, typer.Option(min=3, help="Undisturbed runs of each.")] = 30,
-    clock: Clock = "wall",
+    clock: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|wall|core",
+            help="wall: drop disturbed samples. core: time on the cores. auto: core if the machine is too busy.",
+        ),
+    ] = "auto",
     cache: CacheFile = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     output: Annotated[

@@ -109,10 +109,69 @@ def optimize(
     budget: float = 120.0,
     model: str = "concurrent",
     samples: int = SAMPLES,
-    clock: str = "wall",
+    clock: str = "auto",
     cache: Cache | None = None,
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
+) -> Optimized:
+    """:func:`optimize_by` the clock ``wall``, or where the machine is too busy for that, by ``core``.
+
+    ``clock`` may also be one of the two; ``wall`` then ends with an error on a busy machine.
+    """
+    if clock != "auto":
+        return optimize_by(
+            clock,
+            path,
+            devices,
+            shapes,
+            budget=budget,
+            model=model,
+            samples=samples,
+            cache=cache,
+            seed=seed,
+            say=say,
+        )
+    try:
+        return optimize_by(
+            "wall",
+            path,
+            devices,
+            shapes,
+            budget=budget,
+            model=model,
+            samples=samples,
+            cache=cache,
+            seed=seed,
+            say=say,
+        )
+    except BusyError as error:
+        say(f"{error}; going on by the time on the cores (--clock core), which other work disturbs less")
+    return optimize_by(
+        "core",
+        path,
+        devices,
+        shapes,
+        budget=budget,
+        model=model,
+        samples=samples,
+        cache=cache,
+        seed=seed,
+        say=say,
+    )
+
+
+def optimize_by(
+    clock: str,
+    path: str | Path,
+    devices: Sequence[DeviceSpec],
+    shapes: Mapping[str, Sequence[int]] | Iterable[str],
+    *,
+    budget: float,
+    model: str,
+    samples: int,
+    cache: Cache | None,
+    seed: int,
+    say: Callable[[str], None],
 ) -> Optimized:
     """Profile, place, run, choose by measurement, verify.
 
