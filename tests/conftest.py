@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from workload_files import WORKLOADS
 
 # -- hypothesis: HYPOTHESIS_PROFILE=thorough looks at thousands of examples -----------------------------------
 
@@ -18,9 +19,6 @@ settings.load_profile(
 )
 
 # -- public workloads ----------------------------------------------------------------------------------------
-
-WORKLOADS = Path(os.environ.get("LOADMASTER_WORKLOADS", Path(__file__).parents[2] / "shared" / "workloads"))
-"""Published workloads, read from here and never copied; see CONTRIBUTING.md."""
 
 
 @pytest.fixture(scope="session")

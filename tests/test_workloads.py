@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from conftest import WORKLOADS
+from workload_files import WORKLOADS
 
 from loadmaster import api
 from loadmaster.problem import Placement

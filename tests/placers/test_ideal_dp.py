@@ -9,9 +9,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from conftest import WORKLOADS
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from workload_files import WORKLOADS
 
 from loadmaster import api
 from loadmaster.errors import InfeasibleError, UnsupportedError

@@ -33,10 +33,10 @@ from loadmaster.problem.bounds import Bound
 __all__ = ["MinCut"]
 
 ENOUGH = 1e-3
-"""A relative gap at which memory is not fought for any longer."""
+"""A relative gap that is not fought for any longer."""
 
 FIGHT = 2000
-"""Moves per atom that annealing makes at most for the sake of memory."""
+"""Moves per atom that annealing makes at most for the sake of a gap."""
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -112,6 +112,8 @@ class MinCut:
                 if relaxed is not None and relaxed.price.any():
                     self._priced(search, atoms, usable, relaxed)
                 self._polish(search, atoms, seed)
+            elif len(usable) > 2 and relative_gap(search.cost, search.bound.value) > ENOUGH:
+                self._polish(search, atoms, seed)
         return search.solution(seed, parameters(self))
 
     def _priced(self, search: Search, atoms: Atoms, usable: list[int], relaxed: Relaxation) -> None:
@@ -135,7 +137,7 @@ class MinCut:
             search.try_device(repair(problem, at[atoms.of_op]))
 
     def _polish(self, search: Search, atoms: Atoms, seed: int) -> None:
-        """A descent by single moves: what a repair displaced for want of memory finds a better place.
+        """A descent by single moves: what a repair displaced, or expansions overlooked, finds a better place.
 
         Where a gap remains, annealing has a share of the time.
         """

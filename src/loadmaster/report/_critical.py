@@ -61,8 +61,11 @@ def _concurrent(problem: Problem, placement: Placement, evaluation: Evaluation) 
     graph, transfers = problem.graph, evaluation.transfers
     in_ptr, in_tensor = graph.inputs
     arrival = {(t.tensor, t.target): i for i, t in enumerate(transfers)}
+    # Ops of no length at one instant: in topological order, so that none waits for one that waits for it.
     before_op = _previous(
-        range(problem.n), lambda v: (int(device[v]),), lambda v: (float(start[v]), float(end[v]))
+        range(problem.n),
+        lambda v: (int(device[v]),),
+        lambda v: (float(start[v]), float(end[v]), int(graph.position[v])),
     )
     before_transfer = _previous(
         range(len(transfers)),
@@ -125,7 +128,7 @@ def _offload(problem: Problem, placement: Placement, evaluation: Evaluation) -> 
 
 
 def _previous(
-    items: range, key: Callable[[int], tuple[int, ...]], span: Callable[[int], tuple[float, float]]
+    items: range, key: Callable[[int], tuple[int, ...]], span: Callable[[int], tuple[float, ...]]
 ) -> dict[int, int]:
     """Item -> the item that ran just before it on the same device or link."""
     last: dict[tuple[int, ...], int] = {}
