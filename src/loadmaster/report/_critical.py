@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,11 +61,15 @@ def _concurrent(problem: Problem, placement: Placement, evaluation: Evaluation) 
     graph, transfers = problem.graph, evaluation.transfers
     in_ptr, in_tensor = graph.inputs
     arrival = {(t.tensor, t.target): i for i, t in enumerate(transfers)}
-    # Ops of no length at one instant: in topological order, so that none waits for one that waits for it.
+    # Ops of no length at one instant: in the order that the device keeps to, which is a topological one.
+    rank = np.empty(problem.n, np.int64)
+    rank[problem.priority_order] = np.arange(problem.n)
+    if placement.order is not None:
+        rank[np.lexsort((graph.position, placement.order))] = np.arange(problem.n)
     before_op = _previous(
         range(problem.n),
         lambda v: (int(device[v]),),
-        lambda v: (float(start[v]), float(end[v]), int(graph.position[v])),
+        lambda v: (float(start[v]), float(end[v]), int(rank[v])),
     )
     before_transfer = _previous(
         range(len(transfers)),
@@ -73,7 +77,7 @@ def _concurrent(problem: Problem, placement: Placement, evaluation: Evaluation) 
         lambda i: (transfers[i].start, transfers[i].end),
     )
 
-    def op(v: int) -> tuple[Step, tuple[str, int] | None]:
+    def op(v: int) -> tuple[Step, list[tuple[str, str, int]]]:
         causes: list[tuple[float, str, str, int]] = []
         for t in in_tensor[in_ptr[v] : in_ptr[v + 1]].tolist():
             producer = int(graph.tensor_producer[t])
@@ -85,7 +89,7 @@ def _concurrent(problem: Problem, placement: Placement, evaluation: Evaluation) 
             causes.append((float(end[before_op[v]]), "device", "op", before_op[v]))
         return _bound("op", v, float(start[v]), float(end[v]), causes)
 
-    def transfer(i: int) -> tuple[Step, tuple[str, int] | None]:
+    def transfer(i: int) -> tuple[Step, list[tuple[str, str, int]]]:
         found = transfers[i]
         producer = int(graph.tensor_producer[found.tensor])
         causes = [(float(end[producer]), "data", "op", producer)]
@@ -115,10 +119,10 @@ def _offload(problem: Problem, placement: Placement, evaluation: Evaluation) -> 
         read = {int(u) for v in ops for u in pred[pred_ptr[v] : pred_ptr[v + 1]]}
         return [(float(end[u]), "data", *unit(u)) for u in sorted(read) if unit(u) != me]
 
-    def op(v: int) -> tuple[Step, tuple[str, int] | None]:
+    def op(v: int) -> tuple[Step, list[tuple[str, str, int]]]:
         return _bound("op", v, float(start[v]), float(end[v]), causes((v,), ("op", v)))
 
-    def call(c: int) -> tuple[Step, tuple[str, int] | None]:
+    def call(c: int) -> tuple[Step, list[tuple[str, str, int]]]:
         found = causes(calls[c].ops, ("call", c))
         if c in before:
             found.append((calls[before[c]].end, "device", "call", before[c]))
@@ -142,24 +146,40 @@ def _previous(
 
 def _bound(
     kind: str, index: int, start: float, end: float, causes: list[tuple[float, str, str, int]]
-) -> tuple[Step, tuple[str, int] | None]:
-    """The step, and what ended last before it started."""
+) -> tuple[Step, list[tuple[str, str, int]]]:
+    """The step, and what ended last before it started: (why, kind, index) of each that ended at that moment."""
     if not causes or start <= 0:
-        return Step(kind, index, start, end, "start"), None
-    latest = max(causes, key=lambda cause: cause[0])
-    return Step(kind, index, start, end, latest[1]), (latest[2], latest[3])
+        return Step(kind, index, start, end, "start"), []
+    latest = max(cause[0] for cause in causes)
+    return Step(kind, index, start, end, "start"), [cause[1:] for cause in causes if cause[0] == latest]
 
 
 def _chain(
-    last: tuple[str, int], step_of: dict[str, Callable[[int], tuple[Step, tuple[str, int] | None]]]
+    last: tuple[str, int],
+    step_of: dict[str, Callable[[int], tuple[Step, list[tuple[str, str, int]]]]],
 ) -> list[Step]:
-    steps, seen = [], set()
-    now: tuple[str, int] | None = last
-    while now is not None and now not in seen:  # ops of no length may wait for each other at one instant
-        seen.add(now)
-        step, now = step_of[now[0]](now[1])
-        steps.append(step)
-    return steps[::-1]
+    """Back from the last step to one that waited for nothing.
+
+    Ops of no length may seem to wait for each other at one instant, so that a way back can end in a circle:
+    then another one is taken (depth first).
+    """
+    seen = {last}
+    step, causes = step_of[last[0]](last[1])
+    path = [(step, causes)]
+    while path:
+        step, causes = path[-1]
+        if step.start <= 0 or not step_of[step.kind](step.index)[1]:
+            break
+        while causes and (causes[0][1], causes[0][2]) in seen:
+            causes.pop(0)
+        if not causes:
+            path.pop()
+            continue
+        why, kind, index = causes.pop(0)
+        seen.add((kind, index))
+        path[-1] = (replace(step, because=why), causes)
+        path.append(step_of[kind](index))
+    return [step for step, _ in reversed(path)]
 
 
 def waits(problem: Problem, placement: Placement, evaluation: Evaluation) -> list[Wait]:
