@@ -23,8 +23,8 @@ help: ## list the targets
 demo: $(INSTALLED) ## optimize Inception-V3 on two one-core devices, and run it for real
 	@mkdir -p $(DEMO)
 	test -f $(DEMO)/model.xml || $(BIN)/loadmaster zoo export $(DEMO_MODEL) $(DEMO)/model.xml
-	$(BIN)/loadmaster optimize $(DEMO)/model.xml $(DEMO_DEVICES) --budget $(DEMO_BUDGET) $(DEMO_ARGS) -o $(DEMO)/plan.json
-	@$(BIN)/loadmaster report $(DEMO)/plan.json -o $(DEMO)/report.html
+	$(BIN)/loadmaster optimize $(DEMO)/model.xml $(DEMO_DEVICES) --budget $(DEMO_BUDGET) $(DEMO_ARGS) \
+		-o $(DEMO)/plan.json --report $(DEMO)/report.html
 	@echo "Look at the report: $(abspath $(DEMO)/report.html)"
 
 test: $(INSTALLED) ## run the tests (WORKERS=2, PYTEST_ARGS='-k serial')

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from loadmaster.cli_report import ReportFile, write_report
+
 __all__ = ["register"]
 
 Model = Annotated[
@@ -270,6 +272,7 @@ def optimize(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="PLAN", help="Write the plan to this file.")
     ] = "plan.json",
+    report: ReportFile = None,
     as_json: Json = False,
 ) -> None:
     """Find the placement that is really fastest here: profile, place, run the best few, verify."""
@@ -286,6 +289,8 @@ def optimize(
     seconds = cli._seconds(budget, "--budget")
     assert seconds is not None
     check_writable(output)
+    if report is not None:
+        check_writable(report)
     kept = runtime.Cache(cache)
     found = runtime.optimize(
         model,
@@ -300,6 +305,13 @@ def optimize(
         say=lambda text: typer.echo(f"loadmaster: {text}", err=True),
     )
     found.plan.save(output)
+    if report is not None:
+        write_report(
+            report,
+            found.plan.problem(),
+            [found.plan.solution()],
+            measured=found.plan.document.get("measured"),
+        )
     document = {**found.document(), "plan": output}
     if as_json:
         typer.echo(to_json(document))
