@@ -51,7 +51,7 @@ class Calls:
     priced exactly, memory included, by dynamic programming over a narrow order of the graph
     (``_call_bound.py``). Several paths are tried. Where the order is too wide there is only the general bound.
 
-    With ``max_calls`` above 1 the answer for single calls is found first, with half of the time, and the search
+    With ``max_calls`` above 1 the answer for single calls is found first, with most of the time, and the search
     goes on from there.
 
     Complexity: O(pairs of ideals within memory · accelerators) for chains; O(states · budgets of memory) per
@@ -119,7 +119,7 @@ class Calls:
             return
         found = self.place(
             search.problem.with_model(replace(model, max_calls=1)),
-            budget=part_of(search, 0.5, np.inf),
+            budget=part_of(search, 0.8, np.inf),
             seed=seed,
             on_progress=lambda progress: search.tell(),
         )
