@@ -118,46 +118,25 @@ def optimize(
 
     ``clock`` may also be one of the two; ``wall`` then ends with an error on a busy machine.
     """
-    if clock != "auto":
-        return optimize_by(
-            clock,
-            path,
-            devices,
-            shapes,
-            budget=budget,
-            model=model,
-            samples=samples,
-            cache=cache,
-            seed=seed,
-            say=say,
-        )
-    try:
-        return optimize_by(
-            "wall",
-            path,
-            devices,
-            shapes,
-            budget=budget,
-            model=model,
-            samples=samples,
-            cache=cache,
-            seed=seed,
-            say=say,
-        )
-    except BusyError as error:
-        say(f"{error}; going on by the time on the cores (--clock core), which other work disturbs less")
-    return optimize_by(
-        "core",
-        path,
-        devices,
-        shapes,
-        budget=budget,
-        model=model,
-        samples=samples,
-        cache=cache,
-        seed=seed,
-        say=say,
-    )
+    for by in ("wall", "core") if clock == "auto" else (clock,):
+        try:
+            return optimize_by(
+                by,
+                path,
+                devices,
+                shapes,
+                budget=budget,
+                model=model,
+                samples=samples,
+                cache=cache,
+                seed=seed,
+                say=say,
+            )
+        except BusyError as error:
+            if clock != "auto" or by == "core":
+                raise
+            say(f"{error}; going on by the time on the cores (--clock core), which other work disturbs less")
+    raise AssertionError("one of the clocks returns or raises")
 
 
 def optimize_by(
