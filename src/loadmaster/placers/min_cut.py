@@ -35,6 +35,8 @@ __all__ = ["MinCut"]
 ENOUGH = 1e-3
 """A relative gap that is not fought for any longer."""
 
+SLICE = 20_000
+"""Moves between two looks at the clock."""
 FIGHT = 2000
 """Moves per atom that annealing makes at most for the sake of a gap."""
 
@@ -145,13 +147,16 @@ class MinCut:
         if search.simulated and search.best is not None:
             chain = NetChain(search.problem, seed)
             chain.start(search.best.device)
-            search.count(
-                chain.advance(
-                    min(search.evaluations_left, 50 * atoms.count * search.problem.devices), 0.0, 1.0
-                )
-            )
-            search.confirm(Placement(chain.best), chain.best_cost)
-            search.check()
+            left = min(search.evaluations_left, 50 * atoms.count * search.problem.devices)
+            while left > 0:
+                made = chain.advance(min(left, SLICE), 0.0, 1.0)
+                search.count(made)
+                left -= max(made, 1)
+                if chain.best_cost < search.cost:
+                    search.confirm(Placement(chain.best), chain.best_cost)
+                search.check()
+                if made == 0:
+                    break
             if relative_gap(search.cost, search.bound.value) > ENOUGH:
                 share = part_of(search, 0.5, 10.0)
                 most = min(share.evaluations or 2**62, FIGHT * atoms.count)
