@@ -3,46 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._base import Placer, parameters
+from loadmaster.placers._base import parameters
 from loadmaster.placers._feasible import atoms_of, first_feasible, prove_infeasible, repair
 from loadmaster.placers._search import Budget, ProgressCallback, Search
 from loadmaster.problem import Concurrent, Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
 
-__all__ = ["allowed_and_repaired", "place_constructed", "scheduled"]
+__all__ = ["Construction", "ListScheduler", "allowed_and_repaired", "scheduled"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 
 
-def place_constructed(
-    placer: Placer,
-    problem: Problem,
-    candidates: Iterable[Placement],
-    *,
-    budget: Budget,
-    seed: int,
-    evaluator: Evaluator | None,
-    on_progress: ProgressCallback | None,
-) -> Solution:
-    """The best of the candidates that are feasible; any feasible placement where none of them is.
+class Construction:
+    """Base of the placers that construct a few placements and are done; they say how in :meth:`candidates`."""
 
-    Whether a candidate is feasible is known beforehand, so that an infeasible one costs no evaluation.
-    """
-    prove_infeasible(problem)
-    check = SimulatedEvaluator(problem)
-    with Search(problem, budget, placer.name, evaluator, on_progress) as search:
-        for placement in candidates:
-            if check.evaluate(placement).feasible:
-                search.try_placement(placement)
-                search.check()
-        if search.best is None:
-            search.try_device(first_feasible(problem, seed))
-    return search.solution(seed, parameters(placer))
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def supports(self, problem: Problem) -> str | None:
+        """Everything."""
+        return None
+
+    def candidates(self, problem: Problem) -> Iterable[Placement]:
+        """The placements, feasible or not."""
+        raise NotImplementedError
+
+    def place(
+        self,
+        problem: Problem,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        start: Placement | None = None,
+        evaluator: Evaluator | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Solution:
+        """The best of the candidates that are feasible; any feasible placement where none of them is.
+
+        Whether a candidate is feasible is known beforehand, so that an infeasible one costs no evaluation.
+        """
+        prove_infeasible(problem)
+        check = SimulatedEvaluator(problem)
+        with Search(problem, budget, self.name, evaluator, on_progress) as search:
+            for placement in self.candidates(problem):
+                if check.evaluate(placement).feasible:
+                    search.try_placement(placement)
+                    search.check()
+            if search.best is None:
+                search.try_device(first_feasible(problem, seed))
+        return search.solution(seed, parameters(self))
+
+
+class ListScheduler(Construction):
+    """Base of the constructions that build a schedule, which only ``concurrent`` has."""
+
+    def supports(self, problem: Problem) -> str | None:
+        """Only ``concurrent``: the other models have no schedule."""
+        if isinstance(problem.model, Concurrent):
+            return None
+        return f"it builds a schedule, and the {problem.model.name} model has none: use it with --model concurrent"
 
 
 def allowed_and_repaired(problem: Problem, at: IntArray) -> IntArray:

@@ -9,12 +9,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._constructed import allowed_and_repaired, place_constructed
+from loadmaster.placers._constructed import Construction, allowed_and_repaired
 from loadmaster.placers._feasible import atoms_of
 from loadmaster.placers._memory_fill import accelerators_first, fill_by_memory, model_order
-from loadmaster.placers._search import Budget, ProgressCallback
-from loadmaster.problem import Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem
 
 __all__ = ["Accelerate"]
 
@@ -22,7 +20,7 @@ IntArray = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Accelerate:
+class Accelerate(Construction):
     """Accelerators, then CPUs, filled one after another in the order of the model, by memory alone.
 
     This is what ``device_map="auto"`` does: no accelerator but the last takes more than an even share of all
@@ -43,30 +41,9 @@ class Accelerate:
     name: ClassVar[str] = "accelerate"
     summary: ClassVar[str] = "first fit by memory in model order (Hugging Face accelerate)"
 
-    def supports(self, problem: Problem) -> str | None:
-        """Everything."""
-        return None
-
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def candidates(self, problem: Problem) -> Iterator[Placement]:
         """One pass, one evaluation."""
-        return place_constructed(
-            self,
-            problem,
-            _candidates(problem, balanced=self.balanced),
-            budget=budget,
-            seed=seed,
-            evaluator=evaluator,
-            on_progress=on_progress,
-        )
+        return _candidates(problem, balanced=self.balanced)
 
 
 def _candidates(problem: Problem, *, balanced: bool) -> Iterator[Placement]:

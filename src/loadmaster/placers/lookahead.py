@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from loadmaster.placers._constructed import place_constructed, scheduled
+from loadmaster.placers._constructed import ListScheduler, scheduled
 from loadmaster.placers._feasible import atoms_of, repair
 from loadmaster.placers._insertion import bring, find_gap, take_gap
-from loadmaster.placers._search import Budget, ProgressCallback
-from loadmaster.problem import Concurrent, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem
 
 __all__ = ["Lookahead"]
 
@@ -24,7 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Lookahead:
+class Lookahead(ListScheduler):
     """HEFT, but each op goes where the last of its children would finish earliest.
 
     For every device of an op its children are tried, by falling upward rank, each where it finishes earliest
@@ -42,32 +40,9 @@ class Lookahead:
     name: ClassVar[str] = "lookahead"
     summary: ClassVar[str] = "HEFT that looks ahead to the children of every op"
 
-    def supports(self, problem: Problem) -> str | None:
-        """Only ``concurrent``: the other models have no schedule."""
-        if isinstance(problem.model, Concurrent):
-            return None
-        return f"it builds a schedule, and the {problem.model.name} model has none: use it with --model concurrent"
-
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def candidates(self, problem: Problem) -> Iterator[Placement]:
         """One pass; two evaluations."""
-        return place_constructed(
-            self,
-            problem,
-            _candidates(problem),
-            budget=budget,
-            seed=seed,
-            evaluator=evaluator,
-            on_progress=on_progress,
-        )
+        return _candidates(problem)
 
 
 def _candidates(problem: Problem) -> Iterator[Placement]:

@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from loadmaster.placers._constructed import place_constructed, scheduled
+from loadmaster.placers._constructed import Construction, scheduled
 from loadmaster.placers._earliest_start import earliest_start_schedule
-from loadmaster.placers._search import Budget, ProgressCallback
-from loadmaster.problem import Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem
 
 __all__ = ["MEtf"]
 
 
 @dataclass(frozen=True)
-class MEtf:
+class MEtf(Construction):
     """Of all ready ops and devices with room the pair that can start earliest, again and again.
 
     The rule looks at starts, not at finishes: it was made for equal devices, and on unequal ones it keeps
@@ -39,26 +37,9 @@ class MEtf:
         """Everything; the schedule counts transfers as ``concurrent`` does, whatever the model."""
         return None
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def candidates(self, problem: Problem) -> Iterator[Placement]:
         """One pass; two evaluations."""
-        return place_constructed(
-            self,
-            problem,
-            _candidates(problem),
-            budget=budget,
-            seed=seed,
-            evaluator=evaluator,
-            on_progress=on_progress,
-        )
+        return _candidates(problem)
 
 
 def _candidates(problem: Problem) -> Iterator[Placement]:

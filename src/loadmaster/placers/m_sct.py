@@ -11,11 +11,9 @@ import numpy.typing as npt
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from loadmaster.placers._constructed import place_constructed, scheduled
+from loadmaster.placers._constructed import Construction, scheduled
 from loadmaster.placers._earliest_start import earliest_start_schedule
-from loadmaster.placers._search import Budget, ProgressCallback
-from loadmaster.problem import Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem
 
 __all__ = ["MSct"]
 
@@ -24,7 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class MSct:
+class MSct(Construction):
     """Earliest task first, where every op keeps its device for the child that it should share it with.
 
     The favourite children come from a linear relaxation (of the problem with unlimited devices) in which an
@@ -54,26 +52,9 @@ class MSct:
         """Everything; the schedule counts transfers as ``concurrent`` does, whatever the model."""
         return None
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def candidates(self, problem: Problem) -> Iterator[Placement]:
         """One linear program and one pass; two evaluations."""
-        return place_constructed(
-            self,
-            problem,
-            _candidates(problem, self),
-            budget=budget,
-            seed=seed,
-            evaluator=evaluator,
-            on_progress=on_progress,
-        )
+        return _candidates(problem, self)
 
 
 def _candidates(problem: Problem, settings: MSct) -> Iterator[Placement]:

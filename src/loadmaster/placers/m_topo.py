@@ -9,13 +9,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._constructed import allowed_and_repaired, place_constructed
+from loadmaster.placers._constructed import Construction, allowed_and_repaired
 from loadmaster.placers._feasible import atoms_of
 from loadmaster.placers._memory_fill import accelerators_first, fill_by_memory
-from loadmaster.placers._search import Budget, ProgressCallback
 from loadmaster.placers.greedy import atom_order
-from loadmaster.problem import Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem
 
 __all__ = ["MTopo"]
 
@@ -23,7 +21,7 @@ IntArray = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class MTopo:
+class MTopo(Construction):
     """Devices filled one after another in topological order, each with its share of the memory.
 
     The limit of a device is an even share of all bytes plus the largest op, or its memory if that is less;
@@ -40,30 +38,9 @@ class MTopo:
     name: ClassVar[str] = "m-topo"
     summary: ClassVar[str] = "Baechi's m-TOPO: even shares of memory in topological order"
 
-    def supports(self, problem: Problem) -> str | None:
-        """Everything."""
-        return None
-
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def candidates(self, problem: Problem) -> Iterator[Placement]:
         """One pass; one evaluation, or two where the accelerators do not suffice."""
-        return place_constructed(
-            self,
-            problem,
-            _candidates(problem),
-            budget=budget,
-            seed=seed,
-            evaluator=evaluator,
-            on_progress=on_progress,
-        )
+        return _candidates(problem)
 
 
 def _candidates(problem: Problem) -> Iterator[Placement]:

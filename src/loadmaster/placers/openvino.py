@@ -8,17 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from loadmaster.placers._constructed import allowed_and_repaired, place_constructed
+from loadmaster.placers._constructed import Construction, allowed_and_repaired
 from loadmaster.placers._feasible import atoms_of
-from loadmaster.placers._search import Budget, ProgressCallback
-from loadmaster.problem import Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem
 
 __all__ = ["OpenVino"]
 
 
 @dataclass(frozen=True)
-class OpenVino:
+class OpenVino(Construction):
     """Every op on the first device of a priority list that supports it: what OpenVINO's HETERO mode does.
 
     ``HETERO:GPU,CPU`` asks each device in turn which ops it can run and gives it those that are left.
@@ -45,26 +43,9 @@ class OpenVino:
                 return f"the priority list names the device {name!r}: the devices are {known}"
         return None
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def candidates(self, problem: Problem) -> Iterator[Placement]:
         """One pass, one evaluation."""
-        return place_constructed(
-            self,
-            problem,
-            _candidates(problem, self.priority),
-            budget=budget,
-            seed=seed,
-            evaluator=evaluator,
-            on_progress=on_progress,
-        )
+        return _candidates(problem, self.priority)
 
 
 def _candidates(problem: Problem, priority: tuple[str, ...]) -> Iterator[Placement]:

@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from loadmaster.placers._constructed import place_constructed, scheduled
+from loadmaster.placers._constructed import ListScheduler, scheduled
 from loadmaster.placers._feasible import atoms_of
 from loadmaster.placers._insertion import insertion_schedule, ready_order
-from loadmaster.placers._search import Budget, ProgressCallback
-from loadmaster.problem import Concurrent, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem
 
 __all__ = ["Peft"]
 
@@ -24,7 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Peft:
+class Peft(ListScheduler):
     """Predict earliest finish time: each op where its finish plus the optimistic cost of the rest is least.
 
     The optimistic cost table says for every op and device how long the longest way to the end is at least, if
@@ -43,32 +41,9 @@ class Peft:
     name: ClassVar[str] = "peft"
     summary: ClassVar[str] = "earliest finish time with an optimistic cost table"
 
-    def supports(self, problem: Problem) -> str | None:
-        """Only ``concurrent``: the other models have no schedule."""
-        if isinstance(problem.model, Concurrent):
-            return None
-        return f"peft builds a schedule, and the {problem.model.name} model has none: use it with --model concurrent"
-
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def candidates(self, problem: Problem) -> Iterator[Placement]:
         """One pass; two evaluations."""
-        return place_constructed(
-            self,
-            problem,
-            _candidates(problem),
-            budget=budget,
-            seed=seed,
-            evaluator=evaluator,
-            on_progress=on_progress,
-        )
+        return _candidates(problem)
 
 
 def _candidates(problem: Problem) -> Iterator[Placement]:
