@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadmaster.graph import GraphBuilder, layered
@@ -41,11 +41,11 @@ def small(n: int = 12, seed: int = 1, devices: int = 2, **more: object) -> Probl
 def switches(count: int = 10) -> Problem:
     """A chain in which every op is far faster on one of the devices, in no pattern; cuts cost next to nothing."""
     b = GraphBuilder("switches")
-    ops = [b.op(f"op{i}", "Conv", flops=1.0 + i) for i in range(count)]
+    turn = np.array([0, 1, 1, 0, 1, 0, 0, 0, 1, 1] * (count // 10))
+    ops = [b.op(f"op{i}", ("Conv", "MatMul")[turn[i]], flops=1.0 + i) for i in range(count)]
     for one, next_one in itertools.pairwise(ops):
         b.tensor(one, bytes=1.0, consumers=[next_one])
     graph, cluster = b.build(), accelerators(1, 1)
-    turn = np.array([0, 1, 1, 0, 1, 0, 0, 0, 1, 1] * (count // 10))
     time = np.where(turn[:, None] == np.arange(2), 1.0, 2.0)
     return Problem.make(
         graph, cluster, Serial(), time=time, latency=np.zeros((2, 2)), rate=0.01 * (1 - np.eye(2))
@@ -226,6 +226,7 @@ def policy_of(problem: Problem, **more: object) -> placeto.PlacetoPolicy:
     return placeto.PlacetoPolicy(units_of(problem, ""), replace(Placeto(), **more))  # type: ignore[arg-type]
 
 
+@settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1))
 def test_the_rewards_of_an_episode_add_up_to_what_it_gained(seed: int) -> None:
     problem = small(9, seed=seed % 100)
@@ -233,6 +234,7 @@ def test_the_rewards_of_an_episode_add_up_to_what_it_gained(seed: int) -> None:
     rng = np.random.default_rng(seed)
     start = rng.integers(0, 2, (3, 9)).astype(np.int32)
     search = Search(problem, Budget(evaluations=10_000), "placeto")
+    search.simulated = False  # an optimum that meets the bound must not end the episode
     episodes = placeto.play(search, policy, start, 1.0, 4.0, rng)
     final = episodes.before[-1].copy()
     final[:, episodes.visited[-1]] = episodes.action[-1]

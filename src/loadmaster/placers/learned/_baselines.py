@@ -124,7 +124,7 @@ class Hdp(SequenceToSequence):
     """Groups; 0 for 20 for each device, at most 256."""
     grouper: int = 64
     """Width of the grouper's hidden layer."""
-    grouper_scale: float = 20.0
+    grouper_scale: float = 10.0
     """How decided the grouper is before learning: a factor on the weights of its last layer."""
     grouper_entropy: float = 0.0
     """Weight of the entropy of choosing a group, relative to that of choosing a device."""
