@@ -253,6 +253,12 @@ def test_returns_discount_what_comes_later() -> None:
     assert placeto.returns_to_go(reward, 0.1)[:, 0].tolist() == pytest.approx([3.0, 20.0, 100.0])
 
 
+def two_layers(net: placeto.BothWays, side: int, x: torch.Tensor) -> torch.Tensor:
+    for weight, bias in zip(net.weight, net.bias, strict=True):
+        x = torch.relu(x @ weight[side] + bias[side, 0])
+    return x
+
+
 def test_message_passing_equals_messages_passed_one_by_one() -> None:
     problem = small(8)
     policy = policy_of(problem, rounds=3)
@@ -267,8 +273,10 @@ def test_message_passing_equals_messages_passed_one_by_one() -> None:
                 after = {}
                 for v in range(8):
                     sources = [int(a) for a, b in zip(*direction, strict=True) if b == v]
-                    total = sum((policy.sent[side](e[u]) for u in sources), torch.zeros(len(own[v])))
-                    after[v] = own[v] + (policy.got[side](total) if sources else 0.0)
+                    total = sum(
+                        (two_layers(policy.sent, side, e[u]) for u in sources), torch.zeros(len(own[v]))
+                    )
+                    after[v] = own[v] + (two_layers(policy.got, side, total) if sources else 0.0)
                 e = after
             width = own.shape[1]
             for v in range(8):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ EXECUTIONS = ("serial", "concurrent")
 PAPER_EVALUATIONS = 2000
 """100 episodes of 20 placements: the paper's table 6."""
 MORE_EVALUATIONS = 10_000
-LEARNED = ("hsdag", "rnn", "placeto", "hsdag-paper")
+LEARNED = ("hsdag", "rnn", "placeto")
 OTHERS = ("random", "local-search")
 """At the same number of evaluations."""
 ABLATED = (
@@ -52,24 +52,36 @@ def cases(scope: Scope) -> list[Case]:
             seconds = 10.0 if scope.quick else 60.0
             key = {"part": "optimum", "model": name, "execution": execution, "seconds": seconds}
             found.append(Case(key, partial(_optimum, name, execution, seconds)))
-    for evaluations in (PAPER_EVALUATIONS,) if scope.quick else (PAPER_EVALUATIONS, MORE_EVALUATIONS):
-        for execution in EXECUTIONS:
-            for method in (*OTHERS, *LEARNED):
-                if method == "hsdag-paper" and (evaluations > PAPER_EVALUATIONS or scope.quick):
-                    continue  # its episodes are over by then; slow
-                found += [_method(name, execution, method, evaluations, s) for name in models for s in seeds]
+    found += _methods(models, (*OTHERS, *LEARNED), PAPER_EVALUATIONS, seeds)
     for name in models:
         if not scope.quick or name == "resnet-50":
             found.append(Case({"part": "measured", "model": name}, partial(_measured, name, scope.quick)))
     if not scope.quick:
-        found += [
-            _variant(name, method, variant, seed)
-            for method, variants in (("hsdag", ABLATED), ("hsdag-paper", PAPER_ABLATED))
-            for variant in variants
-            for name in models
-            for seed in seeds
-        ]
+        found += _variants(models, "hsdag", ABLATED, seeds)
+        found += _methods(models, ("hsdag-paper",), PAPER_EVALUATIONS, seeds)  # slow: a step at a time
+        found += _methods(models, (*OTHERS, *LEARNED), MORE_EVALUATIONS, seeds)
+        found += _variants(models, "hsdag-paper", PAPER_ABLATED, seeds)
     return found
+
+
+def _methods(
+    models: Sequence[str], methods: Sequence[str], evaluations: int, seeds: Iterable[int]
+) -> list[Case]:
+    return [
+        _method(name, execution, method, evaluations, seed)
+        for execution in EXECUTIONS
+        for method in methods
+        for name in models
+        for seed in seeds
+    ]
+
+
+def _variants(
+    models: Sequence[str], method: str, variants: Sequence[str], seeds: Iterable[int]
+) -> list[Case]:
+    return [
+        _variant(name, method, variant, seed) for variant in variants for name in models for seed in seeds
+    ]
 
 
 def _method(name: str, execution: str, method: str, evaluations: int, seed: int) -> Case:

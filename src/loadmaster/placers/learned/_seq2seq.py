@@ -22,6 +22,8 @@ IntArray = npt.NDArray[np.int32]
 
 NEVER = -1e9
 """A logit of probability 0 that leaves gradients finite."""
+CELL = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+"""What a step of an LSTM is computed with."""
 
 
 class Encoded(NamedTuple):
@@ -72,13 +74,16 @@ class Seq2Seq(nn.Module):  # type: ignore[misc]
             count = groups.shape[1]
             device = torch.full((samples, count), self.devices, dtype=torch.int64)
             uniform = rng.random((count, samples))
-            state, before = encoded.last, device[:, :1]
+            cell = [getattr(self.decoder, name) for name in CELL]
+            (hidden, memory), refused = (last[0] for last in encoded.last), ~allowed
+            before = device[:, 0]
             for g in range(count):
-                out, state = self.decoder(self._inputs(encoded.states[:, g : g + 1], before), state)
-                logits = self._logits(encoded, out)[:, 0].masked_fill(~allowed[g], NEVER)
+                entered = self._inputs(encoded.states[:, g], before)
+                hidden, memory = torch.lstm_cell(entered, (hidden, memory), *cell)
+                logits = self._logits(encoded, hidden[:, None])[:, 0].masked_fill(refused[g], NEVER)
                 q = torch.softmax(logits.double(), dim=1).numpy()
-                before = torch.from_numpy(sample_devices(q, uniform[g]).astype(np.int64))[:, None]
-                device[:, g] = before[:, 0]
+                before = torch.from_numpy(sample_devices(q, uniform[g]).astype(np.int64))
+                device[:, g] = before
         return device
 
     def log_probs(self, groups: Tensor, allowed: Tensor, device: Tensor) -> Tensor:
@@ -92,7 +97,7 @@ class Seq2Seq(nn.Module):  # type: ignore[misc]
 
     def _inputs(self, states: Tensor, before: Tensor) -> Tensor:
         known = self.before(before)
-        return torch.cat([known, states], dim=2) if self.settings.aligned else known
+        return torch.cat([known, states], dim=-1) if self.settings.aligned else known
 
     def _logits(self, encoded: Encoded, out: Tensor) -> Tensor:
         """(samples, steps, devices) from the decoder's outputs (samples, steps, hidden)."""

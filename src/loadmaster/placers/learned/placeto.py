@@ -72,6 +72,24 @@ class Episodes(NamedTuple):
         return self.cost[:-1] - self.cost[1:]
 
 
+class BothWays(nn.Module):  # type: ignore[misc]
+    """Two layers with a ReLU after each, one pair for messages along the data and one for those against it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        reach = width**-0.5
+        self.weight = nn.ParameterList(nn.Parameter(torch.empty(2, width, width)) for _ in range(2))
+        self.bias = nn.ParameterList(nn.Parameter(torch.empty(2, 1, width)) for _ in range(2))
+        for part in self.parameters():
+            nn.init.uniform_(part, -reach, reach)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(2, rows, width) from (2, rows, width), direction by direction."""
+        for weight, bias in zip(self.weight, self.bias, strict=True):
+            x = torch.relu(torch.baddbmm(bias, x, weight))
+        return x
+
+
 class PlacetoPolicy(nn.Module):  # type: ignore[misc]
     """Message passing in both directions, three sets, and a softmax over devices."""
 
@@ -85,7 +103,7 @@ class PlacetoPolicy(nn.Module):  # type: ignore[misc]
         forward[units.tail, units.head] = 1.0
         before, after, beside = relations(units.count, units.tail, units.head)
         for name, array in (
-            ("fixed", fixed), ("into", forward.T), ("out_of", forward), ("before", _mean(before)),
+            ("fixed", fixed), ("sources", np.stack([forward.T, forward])), ("before", _mean(before)),
             ("after", _mean(after)), ("beside", _mean(beside)),
         ):  # fmt: skip
             self.register_buffer(name, torch.from_numpy(array).float(), persistent=False)
@@ -95,8 +113,7 @@ class PlacetoPolicy(nn.Module):  # type: ignore[misc]
             return nn.Sequential(nn.Linear(i, h), nn.ReLU(), nn.Linear(h, o))
 
         self.enter = nn.Sequential(two(fixed.shape[1] + 3 + devices, 2 * d, d), nn.ReLU())
-        self.sent = nn.ModuleList(nn.Sequential(two(d, d, d), nn.ReLU()) for _ in range(2))
-        self.got = nn.ModuleList(nn.Sequential(two(d, d, d), nn.ReLU()) for _ in range(2))
+        self.sent, self.got = BothWays(d), BothWays(d)
         self.sets = nn.ModuleList(nn.Sequential(two(2 * d, d, 2 * d), nn.ReLU()) for _ in range(3))
         self.leave = nn.Sequential(
             nn.Linear(8 * d, 16 * d),
@@ -124,18 +141,15 @@ class PlacetoPolicy(nn.Module):  # type: ignore[misc]
 
     def embed(self, x: Tensor) -> Tensor:
         """(graphs, groups, 2 * hidden) after the rounds of messages from producers, and from readers."""
-        own = self.enter(x)
-        found = []
-        for adjacency, sent, got in (
-            (self.into, self.sent[0], self.got[0]),
-            (self.out_of, self.sent[1], self.got[1]),
-        ):
-            some = (adjacency.sum(dim=1) > 0)[:, None]
-            e = own
-            for _ in range(self.rounds):
-                e = own + some * got(adjacency @ sent(e))
-            found.append(e)
-        return torch.cat(found, dim=2)
+        graphs, n, _ = x.shape
+        own = self.enter(x.transpose(0, 1))[None].expand(2, -1, -1, -1)
+        some = (self.sources.sum(dim=2) > 0)[:, :, None, None]
+        e = own
+        for _ in range(self.rounds):
+            sent = self.sent(e.reshape(2, n * graphs, -1)).view(2, n, -1)
+            got = self.got((self.sources @ sent).view(2, n * graphs, -1)).view(own.shape)
+            e = own + some * got
+        return torch.cat([e[0], e[1]], dim=2).transpose(0, 1)
 
     def forward(self, placement: IntArray, current: IntArray) -> Tensor:
         """(graphs, devices) log-probabilities for the current group of each graph."""
