@@ -9,9 +9,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from loadmaster import api
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
-from loadmaster.problem import Problem
+from loadmaster.hardware import load_cluster
+from loadmaster.problem import Problem, Serial
 from loadmaster.problem.coarsen import coarsen
 from loadmaster.reproduce._hsdag_measured import measured
 from loadmaster.reproduce._hsdag_page import write
@@ -122,10 +125,11 @@ def _graph(name: str) -> Row:
             network = load_openvino(file, counting="layers")
     except (InputError, ImportError) as error:
         return row | {"why": str(error)}
-    problem = api.problem(network, "hsdag", "serial", forbids=())
-    groups = coarsen(problem, "chain").coarse.graph
+    graph, cluster = network.graph, load_cluster("hsdag")
+    bare = Problem.make(graph, cluster, Serial(), time=np.ones((graph.n, len(cluster))))  # nothing is pinned
+    groups = coarsen(bare, "chain").coarse.graph
     return row | {
-        "ours": [network.graph.n, len(network.graph.arcs[0])],
+        "ours": [graph.n, len(graph.arcs[0])],
         "colocated": [groups.n, len(groups.arcs[0])],
     }
 

@@ -164,11 +164,11 @@ class Placeto(Reinforced):
     learning", NeurIPS 2019.
     """
 
-    samples: int = 8
-    """Episodes side by side for one update."""
-    learning_rate: float = 3e-3
+    samples: int = 4
+    """Episodes side by side for one round."""
+    learning_rate: float = 1e-2
     """Of Adam, at the beginning."""
-    learning_rate_end: float = 3e-4
+    learning_rate_end: float = 1e-3
     """The same at the end of the budget; in between it falls linearly."""
     gradient: float = 1.25
     """Norm at which a gradient is clipped."""
@@ -184,8 +184,8 @@ class Placeto(Reinforced):
     """Of later rewards."""
     episodes: int = 10
     """The baseline of a step is the mean of its returns in so many rounds of episodes."""
-    epochs: int = 1
-    """Steps of Adam for each round of episodes, from the second on with clipped ratios."""
+    minibatches: int = 8
+    """Steps of Adam for each round of episodes, each on a part of its steps."""
 
     name: ClassVar[str] = "placeto"
     summary: ClassVar[str] = (

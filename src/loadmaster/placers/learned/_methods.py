@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import ClassVar, Literal
 
-from loadmaster.errors import InputError, UnsupportedError
-from loadmaster.placers._base import parameters
-from loadmaster.placers._feasible import prove_infeasible
+from loadmaster.errors import InputError
 from loadmaster.placers._incumbents import borrow
-from loadmaster.placers._search import Budget, OutOfBudget, ProgressCallback, Search
-from loadmaster.placers._walkers import first_start
+from loadmaster.placers._search import Budget, ProgressCallback, Search
 from loadmaster.placers.learned._features import FEATURES
-from loadmaster.placers.learned._units import units_of
+from loadmaster.placers.learned._running import learn_to_place, missing_torch
+from loadmaster.placers.learned._units import Units
 from loadmaster.placers.local_search import LocalSearch
 from loadmaster.problem import Concurrent, Placement, Problem, Serial, Solution
 from loadmaster.problem._evaluator import Evaluator
 
-__all__ = ["Hsdag", "HsdagPaper", "HsdagPolish"]
+__all__ = ["Hsdag", "HsdagPaper", "HsdagPolish", "missing_torch"]
 
 PAPER_FEATURES = tuple(part for part in FEATURES if part != "costs")
-
-
-def missing_torch() -> str | None:
-    """None, or what to install."""
-    return None if find_spec("torch") else "it needs PyTorch: pip install 'loadmaster[learn]'"
 
 
 @dataclass(frozen=True)
@@ -207,36 +199,16 @@ def _run(
     evaluator: Evaluator | None,
     on_progress: ProgressCallback | None,
 ) -> Solution:
-    prove_infeasible(problem)
-    reason = missing_torch()
-    if reason is not None:
-        raise UnsupportedError(f"the method {method.name} cannot run: {reason}")
-    import torch
+    def train(search: Search, units: Units) -> None:
+        from loadmaster.placers.learned import hsdag
 
-    from loadmaster.placers.learned import hsdag
-
-    if budget == Budget():
-        budget = Budget(evaluations=64_000)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(method.threads)
-    try:
-        with (
-            Search(problem, budget, method.name, evaluator, on_progress) as search,
-            torch.random.fork_rng([]),
-        ):
-            first_start(search, start, seed)
+        if isinstance(method, HsdagPaper):
+            hsdag.train_paper(search, units, method, seed)
+        elif isinstance(method, HsdagPolish):
+            hsdag.train(search, units, method, seed, 1.0 - method.polish)
+            borrow(search, replace(LocalSearch(), constructed=False), Budget(), seed)
+        else:
+            hsdag.train(search, units, method, seed)
             search.check()
-            units = units_of(problem, method.colocate)
-            if units.count == 0 or not (units.allowed.sum(axis=1) > 1).any():
-                raise OutOfBudget  # nothing is to be decided
-            if isinstance(method, HsdagPaper):
-                hsdag.train_paper(search, units, method, seed)
-            elif isinstance(method, HsdagPolish):
-                hsdag.train(search, units, method, seed, 1.0 - method.polish)
-                borrow(search, replace(LocalSearch(), constructed=False), Budget(), seed)
-            else:
-                hsdag.train(search, units, method, seed)
-                search.check()
-    finally:
-        torch.set_num_threads(threads)
-    return search.solution(seed, parameters(method))
+
+    return learn_to_place(method, train, problem, budget, seed, start, evaluator, on_progress)

@@ -72,7 +72,6 @@ def learn_to_place(
                 raise OutOfBudget  # nothing is to be decided
             torch.manual_seed(seed)
             train(search, units)
-            search.check()
     finally:
         torch.set_num_threads(threads)
     return search.solution(seed, parameters(method))

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse import coo_array
 from torch import Tensor, nn
 
 from loadmaster.graph._order import csr_from_pairs
@@ -105,14 +106,13 @@ class HdpPolicy(nn.Module):  # type: ignore[misc]
 
     def log_prob(self, decisions: Decisions) -> tuple[Tensor, Tensor]:
         """(samples,) log-probabilities of groups and devices together, and the entropies on the way."""
-        samples = len(decisions.device)
         of_group = torch.log_softmax(self.grouper(self.ops), dim=1)
-        every = of_group.expand(samples, -1, -1).gather(2, decisions.group[..., None])[..., 0]
+        every = of_group.gather(1, decisions.group.T)
         of_device = self.placer.log_probs(decisions.columns, self.allowed, decisions.device)
         chosen = of_device.gather(2, decisions.device[..., None])[..., 0]
         entropy = -(of_device.exp() * of_device).sum((1, 2))
         entropy = entropy - self.grouper_entropy * (of_group.exp() * of_group).sum()
-        return every.sum(1) + chosen.sum(1), entropy
+        return every.sum(0) + chosen.sum(1), entropy
 
 
 def neighbour_slots(units: Units) -> FloatArray:
@@ -158,10 +158,10 @@ def group_columns(
     traffic = np.bincount(flat.ravel(), minlength=samples * groups * groups).astype(np.float64)
     traffic = traffic.reshape(samples, groups, groups)
     parts = [traffic, traffic.transpose(0, 2, 1)]
-    for amount in (types, sizes):
-        total = np.zeros((samples * groups, amount.shape[1]))
-        np.add.at(total, number.ravel(), np.tile(amount, (samples, 1)))
-        parts.append(total.reshape(samples, groups, -1))
+    member = np.tile(np.arange(units.count), samples)
+    ones = np.ones(len(member))
+    members = coo_array((ones, (number.ravel(), member)), shape=(samples * groups, units.count)).tocsr()
+    parts += [(members @ amount).reshape(samples, groups, -1) for amount in (types, sizes)]
     return np.concatenate(
         [part / (part.max(axis=2, keepdims=True, initial=0.0) + 1.0) for part in parts], axis=2
     )

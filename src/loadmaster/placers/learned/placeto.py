@@ -16,7 +16,9 @@ What differs from the public code:
 - the start of a group is the earliest that data allow under the present placement (a longest path), not the
   simulated one, which only one of our execution models has, and no measurement;
 - sets before, after and beside a group are averaged, not summed; sums grow with the graph;
-- rewards are in terms of the cost of the first placement; advantages of a round in standard deviations.
+- rewards are in terms of the cost of the first placement; advantages of a round in standard deviations;
+- a round of episodes is learnt from in several steps of Adam (with clipped ratios), not in one: with an evaluation
+  for every move rounds are few.
 
 A step costs one evaluation, or none if the group stays where it is; so does the beginning of every episode. A
 step on g groups takes O(samples · rounds · (g² + g · hidden) · hidden).
@@ -50,6 +52,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 NEVER = -1e9
 """A logit of probability 0 that leaves gradients finite."""
+CLIP = 0.2
+"""How far the probability of a step may move in one round, as a ratio."""
 ROWS = 16_384
 """Groups, over all the graphs of one pass, that a gradient is computed on at once: memory stays bounded."""
 
@@ -63,6 +67,8 @@ class Episodes(NamedTuple):
     """(steps, samples, groups) placements that the steps began with."""
     action: IntArray
     """(steps, samples) devices chosen."""
+    log_prob: FloatArray
+    """(steps, samples) logarithms of their probabilities then."""
     cost: FloatArray
     """(steps + 1, samples) costs before each step and at the end, in terms of the unit; none infinite."""
 
@@ -177,7 +183,7 @@ def play(
     units, samples = policy.units, len(start)
     visits = np.flatnonzero(units.allowed.sum(axis=1) > 1).astype(np.int32)
     placement = start.copy()
-    before, actions = [], []
+    before, actions, chances = [], [], []
     costs = [_in_terms(learn_costs(search, units, placement), unit, failing)]
     for group in visits.tolist():
         if search.evaluations_left < samples:  # in the worst case all of them move
@@ -188,6 +194,7 @@ def play(
         action = sample_devices(q, rng.random(samples))
         before.append(placement.copy())
         actions.append(action)
+        chances.append(np.log(q[np.arange(samples), action]))
         moved = np.flatnonzero(placement[:, group] != action)
         placement[:, group] = action
         cost = costs[-1].copy()
@@ -199,6 +206,7 @@ def play(
         visits[:steps],
         np.array(before, np.int32).reshape(steps, samples, units.count),
         np.array(actions, np.int32).reshape(steps, samples),
+        np.array(chances).reshape(steps, samples),
         np.array(costs),
     )
 
@@ -267,7 +275,7 @@ def train(search: Search, units: Units, settings: Placeto, seed: int) -> None:
         done = share_done(search)
         for part in optimizer.param_groups:
             part["lr"] = settings.learning_rate + done * (settings.learning_rate_end - settings.learning_rate)
-        entropy = _learn(policy, optimizer, settings, episodes, gain, entropy_weight(settings, done))
+        entropy = _learn(policy, optimizer, settings, episodes, gain, entropy_weight(settings, done), rng)
         update += 1
         scalars.write(update, cost=float(episodes.cost.min()) * unit, entropy=entropy)
         checkpoint.save(update)
@@ -280,27 +288,25 @@ def _learn(
     episodes: Episodes,
     gain: FloatArray,
     weight: float,
+    rng: np.random.Generator,
 ) -> float:
-    """Steps of Adam on a round of episodes, pass by pass over chunks of its steps; the mean entropy."""
+    """Steps of Adam, each on a random part of a round of episodes; the mean entropy.
+
+    The policy has moved since the round was played, by the parts before: ratios are clipped as in PPO.
+    """
     steps, samples, groups = episodes.before.shape
-    chunk = max(1, ROWS // (samples * groups))
-    old: dict[int, Tensor] = {}
     entropy = 0.0
-    for _ in range(settings.epochs):
+    for part in np.array_split(rng.permutation(steps), min(settings.minibatches, steps)):
         optimizer.zero_grad()
-        entropy = 0.0
-        for at in range(0, steps, chunk):
-            part = slice(at, min(at + chunk, steps))
-            current = np.repeat(episodes.visited[part], samples)
-            log_q = policy(episodes.before[part].reshape(-1, groups), current)
-            action = torch.from_numpy(episodes.action[part].reshape(-1, 1).astype(np.int64))
+        for at in np.array_split(part, -(-len(part) * samples * groups // ROWS)):
+            log_q = policy(episodes.before[at].reshape(-1, groups), np.repeat(episodes.visited[at], samples))
+            action = torch.from_numpy(episodes.action[at].reshape(-1, 1).astype(np.int64))
             now = log_q.gather(1, action)[:, 0]
-            gains = torch.from_numpy(gain[part].reshape(-1)).float()
-            ratio = torch.exp(now - old.setdefault(at, now.detach()))
-            gained = torch.minimum(ratio * gains, ratio.clamp(0.8, 1.2) * gains)
+            gains, old = (torch.from_numpy(x[at].reshape(-1)).float() for x in (gain, episodes.log_prob))
+            ratio = torch.exp(now - old)
+            gained = torch.minimum(ratio * gains, ratio.clamp(1 - CLIP, 1 + CLIP) * gains)
             mixed = -(log_q.exp() * log_q).sum(1)
-            loss = -(gained + weight * mixed).sum() / (steps * samples)
-            loss.backward()
+            (-(gained + weight * mixed).sum() / (len(part) * samples)).backward()
             entropy += float(mixed.detach().sum()) / (steps * samples)
         nn.utils.clip_grad_norm_(policy.parameters(), settings.gradient)
         optimizer.step()
