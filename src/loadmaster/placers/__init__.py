@@ -3,6 +3,7 @@
 from loadmaster.errors import InputError
 from loadmaster.placers._base import Placer, parameters
 from loadmaster.placers._search import Budget, Progress, ProgressCallback, Search
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers.accelerate import Accelerate
 from loadmaster.placers.annealing import Annealing
 from loadmaster.placers.auto import Auto
@@ -38,6 +39,7 @@ __all__ = [
     "Progress",
     "ProgressCallback",
     "Search",
+    "Searcher",
     "get_placer",
     "parameters",
 ]
