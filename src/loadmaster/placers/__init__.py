@@ -17,6 +17,7 @@ from loadmaster.placers.frontier import Frontier
 from loadmaster.placers.greedy import Greedy
 from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
+from loadmaster.placers.learned._baselines import Hdp, Placeto, Rnn
 from loadmaster.placers.learned._methods import Hsdag, HsdagPaper, HsdagPolish
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
@@ -78,6 +79,9 @@ PLACERS: dict[str, Placer] = {
         HsdagPaper(),
         Hsdag(),
         HsdagPolish(),
+        Placeto(),
+        Rnn(),
+        Hdp(),
     )
 }
 """All placers by name, with their default hyper-parameters."""
