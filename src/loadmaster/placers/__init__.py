@@ -17,6 +17,7 @@ from loadmaster.placers.greedy import Greedy
 from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
 from loadmaster.placers.learned._methods import Hsdag, HsdagPaper, HsdagPolish
+from loadmaster.placers.learned.gdp import Gdp, GdpSearch
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
 from loadmaster.placers.lookahead import Lookahead
@@ -76,6 +77,8 @@ PLACERS: dict[str, Placer] = {
         HsdagPaper(),
         Hsdag(),
         HsdagPolish(),
+        Gdp(),
+        GdpSearch(),
     )
 }
 """All placers by name, with their default hyper-parameters."""
