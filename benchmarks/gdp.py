@@ -108,7 +108,7 @@ def train(folder: Path, fold: str, seed: int, seconds: float, *, context: bool =
     began, saved = time.process_time(), time.monotonic()
     while used + time.process_time() - began < seconds:
         report = trainer.step()
-        if report.generation % 20 == 0:
+        if report.generation % 10 == 0:
             print(
                 fold,
                 seed,

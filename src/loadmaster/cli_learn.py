@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+GENERATIONS = 200
+"""Of a training run where nothing is said; what the weights of the package were trained with."""
+
 Workers = Annotated[
     int | None,
     typer.Option(min=1, help="Threads; by default one per core. They change nothing but the time."),
@@ -33,10 +36,15 @@ def pretrain(
         typer.Option("--out", "-o", metavar="FILE", help="Where to write the weights.", show_default=False),
     ],
     minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="Training time; 30 if nothing is given.", show_default=False)
+        float | None, typer.Option(min=0.0, help="Training time, instead of generations.", show_default=False)
     ] = None,
     generations: Annotated[
-        int | None, typer.Option(min=1, help="Generations; a run of so many repeats exactly for a seed.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Generations; such a run repeats exactly for a seed. Default 200.",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Makes a run repeat.")] = 0,
     leave_out: Annotated[
@@ -67,7 +75,7 @@ def pretrain(
     state = f"{out}.state"
     check_writable(state)
     if minutes is None and generations is None:
-        minutes = 30.0
+        generations = GENERATIONS
     with _Line() as line:
         weights = _pretraining.pretrain(
             minutes=minutes,

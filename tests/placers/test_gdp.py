@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from loadmaster import api, cli
-from loadmaster.errors import InputError
+from loadmaster.errors import InfeasibleError, InputError
 from loadmaster.graph import GraphBuilder, layered
 from loadmaster.hardware import Cluster, Device, accelerators, roofline
 from loadmaster.placers import PLACERS, Budget
-from loadmaster.placers._feasible import atoms_of
+from loadmaster.placers._feasible import atoms_of, prove_infeasible
 from loadmaster.placers.learned import _evolution, _pretraining
 from loadmaster.placers.learned._evolution import Evolution, Trainer, centred_ranks, pretrain_tasks
 from loadmaster.placers.learned._list_candidates import tracks_of
@@ -53,12 +53,22 @@ def random_problem(n: int = 60, devices: int = 3, seed: int = 0, model=None) -> 
     return Problem.make(graph, cluster, model or Concurrent(), time=roofline(graph, cluster))
 
 
+def possible(problem: Problem) -> bool:
+    """Whether no constraint alone is impossible to meet: placers check that first."""
+    try:
+        prove_infeasible(problem)
+    except InfeasibleError:
+        return False
+    return True
+
+
 # -- before training -----------------------------------------------------------------------------------------
 
 
 @given(problems(Concurrent(), max_ops=12))
 @QUICK
 def test_untrained_it_is_lookahead_to_the_last_bit(problem: Problem) -> None:
+    assume(possible(problem))
     found = TimeDecoder(problem).run(untrained().vector)
     device, begin = lookahead_schedule(problem)
     assert found.device.tolist() == device.tolist()
@@ -276,9 +286,10 @@ def test_the_list_scheduler_decides_as_a_slow_one_does(problem: Problem, seed: i
 def test_a_sweep_reports_the_cost_of_what_it_returns_and_keeps_all_constraints(
     problem: Problem, seed: int
 ) -> None:
+    assume(possible(problem))
     check = SimulatedEvaluator(problem)
     rng = np.random.default_rng(seed)
-    at = np.array([rng.choice(np.flatnonzero(row)) if row.any() else 0 for row in atoms_of(problem).allowed])
+    at = np.array([rng.choice(np.flatnonzero(row)) for row in atoms_of(problem).allowed])
     start = at.astype(np.int32)[atoms_of(problem).of_op]
     before = check.evaluate(Placement(start))
     for vector in (untrained().vector, some_weights(seed)):
@@ -381,12 +392,12 @@ def test_unknown_op_types_and_kinds_of_devices_work() -> None:
 # -- the placer ----------------------------------------------------------------------------------------------
 
 
-@given(problems(Concurrent(), max_ops=8), st.booleans())
-@QUICK
-def test_with_its_guard_it_is_never_worse_than_heft_or_one_device(problem: Problem, bad: bool) -> None:
+@given(problems(Concurrent(), max_ops=8))
+@settings(QUICK, max_examples=20)
+def test_with_its_guard_it_is_never_worse_than_heft_or_one_device(problem: Problem) -> None:
     try:
         single = PLACERS["single"].place(problem, budget=Budget())
-    except api.InfeasibleError:
+    except InfeasibleError:
         return
     placer = Gdp(samples=2)
     found = placer.place(problem, budget=Budget())
@@ -534,7 +545,10 @@ def test_fine_tuning_keeps_the_best_weights_it_met() -> None:
     assert found <= cost * (1 + 1e-12)
 
 
-def test_the_commands_train_and_the_placer_takes_their_weights(tmp_path: Path) -> None:
+def test_the_commands_train_and_the_placer_takes_their_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_pretraining, "CHECKED", 1)
     run = CliRunner()
     out = str(tmp_path / "w.npz")
     left = [word for family in FAMILIES if family != "random" for word in ("--leave-out", family)]

@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +33,7 @@ from loadmaster.errors import InputError
 from loadmaster.placers.learned._list_candidates import LoadTracks, TimeTracks, tracks_of
 from loadmaster.placers.learned._list_weights import KINDS, PARTS, Weights, new_weights, span_of
 from loadmaster.placers.learned._training_problems import FAMILIES, training_problem
-from loadmaster.problem import Problem
+from loadmaster.problem import Concurrent, Offload, Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator
 
 __all__ = ["Evolution", "Report", "Task", "Trainer", "pretrain_tasks"]
@@ -71,7 +70,8 @@ class Task:
 
     def __init__(self, problem: Problem, passes: int) -> None:
         self.problem = problem
-        self.tracks = tracks_of(problem, passes)
+        # A round of sweeps is ten passes, so that one round is enough to learn from.
+        self.tracks = tracks_of(problem, passes if isinstance(problem.model, Concurrent | Offload) else 1)
         self.kind = "time" if isinstance(self.tracks, TimeTracks) else "load"
         self._check = SimulatedEvaluator(problem)
 
@@ -85,8 +85,7 @@ class Task:
         found: list[float] = []
         if isinstance(self.tracks, LoadTracks):
             number = len(self.tracks.starts)
-            names: list[Any] = [turn % number, (turn + number // 2) % number] if number else []
-            for device, cost in self.tracks.costed(vector, tuple(dict.fromkeys(names))):
+            for device, cost in self.tracks.costed(vector, (turn % number,) if number else ()):
                 feasible = self._check.evaluate_batch(device)[1][0]
                 found.append(math.log(max(cost, 1e-300)) if feasible else 700.0)
         else:

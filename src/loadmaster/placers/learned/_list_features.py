@@ -71,7 +71,7 @@ def _static(problem: Problem) -> Static:
     fair = problem.devices / max(total, 1e-300)
     producer, reader = graph.tensor_producer[graph.edge_tensor], graph.consumer_op
     way = link[graph.edge_tensor]
-    came, went = (np.bincount(end, way, n) for end in (reader, producer))
+    came, went = (np.bincount(end, way, n).astype(np.float64) for end in (reader, producer))
     largest = np.zeros(n)
     np.maximum.at(largest, reader, way)
     atom_mean = np.bincount(atoms.of_op, mean, atoms.count)
@@ -81,7 +81,7 @@ def _static(problem: Problem) -> Static:
     finite = np.isfinite(problem.time)
     fastest = np.where(finite, problem.time, np.inf).min(axis=1, initial=np.inf)
     slowest = np.where(finite, problem.time, 0.0).max(axis=1, initial=0.0)
-    roomy = np.where(np.isfinite(problem.capacity), problem.capacity, 0.0).mean()
+    roomy = float(np.where(np.isfinite(problem.capacity), problem.capacity, 0.0).mean())
     op = np.stack(
         [
             rank / longest,
@@ -91,7 +91,7 @@ def _static(problem: Problem) -> Static:
             _ratio(went, mean),
             _small(np.diff(graph.inputs[0])),
             _small(np.bincount(producer, minlength=n)),
-            squash_all(atom_mean[atoms.of_op] * fair),
+            squash_all(np.asarray(atom_mean[atoms.of_op] * fair, np.float64)),
             _small(np.bincount(atoms.of_op, minlength=atoms.count)[atoms.of_op] - 1),
             squash_all(atoms.memory[atoms.of_op] / roomy) if roomy > 0 else np.zeros(n),
             atoms.allowed.mean(axis=1)[atoms.of_op],

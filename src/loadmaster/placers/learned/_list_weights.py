@@ -116,7 +116,9 @@ def save_weights(path: str | Path, weights: Weights) -> None:
     recipe = {**weights.recipe, "format": FORMAT, "sha256": weights.digest}
     content = io.BytesIO()
     text = np.frombuffer(json.dumps(recipe, sort_keys=True).encode(), np.uint8)
-    arrays = {f"{kind}/{name}": a for kind in KINDS for name, a in weights.arrays(kind).items()}
+    arrays: dict[str, Any] = {
+        f"{kind}/{name}": a for kind in KINDS for name, a in weights.arrays(kind).items()
+    }
     np.savez(content, recipe=text, **arrays)
     write_atomically(str(path), content.getvalue())
 

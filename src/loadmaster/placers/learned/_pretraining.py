@@ -23,6 +23,7 @@ from loadmaster.placers.learned._evolution import (
     families_without,
     pretrain_tasks,
 )
+from loadmaster.placers.learned._list_candidates import tracks_of
 from loadmaster.placers.learned._list_weights import KINDS, Weights
 from loadmaster.placers.learned._scalars import event_record, new_event_file
 from loadmaster.placers.learned._training_problems import training_problem
@@ -54,7 +55,6 @@ def pretrain(
     resume: bool = False,
     log_dir: str = "",
     workers: int | None = None,
-    checked: int = CHECKED,
     on_report: Listener = lambda report: None,
 ) -> Weights:
     """Weights trained on the zoo's families and random graphs, until so many minutes or generations are over.
@@ -99,11 +99,8 @@ def pretrain(
         "left_out": list(left_out),
         "version": __version__,
     }
-    if checked:
-        recipe["validation"] = {
-            kind: round(value, 5)
-            for kind, value in validate(trainer.average, trainer.start, families, seed, checked).items()
-        }
+    gain = validate(trainer.average, trainer.start, families, seed, CHECKED)
+    recipe["validation"] = {kind: round(value, 5) for kind, value in gain.items()}
     return Weights(trainer.average, recipe)
 
 
@@ -171,6 +168,7 @@ class _Remembering(Task):
 
     def __init__(self, problem: Problem, passes: int) -> None:
         super().__init__(problem, passes)
+        self.tracks = tracks_of(problem, passes)  # as ``place`` decodes
         self.best: tuple[float, FloatArray] | None = None
         self._lock = threading.Lock()
 
