@@ -80,6 +80,8 @@ HELD_OUT = {
 }  # fmt: skip
 """Family -> graphs and clusters; sizes and clusters are others than in training."""
 
+TUNED = 700
+"""Ops up to which a graph is also fine-tuned: twice fifty steps take a minute there."""
 SECONDS = 2.0
 """Of search after a start."""
 
@@ -162,8 +164,11 @@ def columns(problem: Problem, weights: str, auto: float, *, tune: bool = True) -
     for name, base in (("gdp+ls", greedy), ("untrained+ls", plain)):
         policy = GdpSearch(weights=base.weights, samples=16, search=SECONDS)
         row[name] = api.place(problem, policy, budget=60.0).cost
-    search = replace(LocalSearch(), constructed=True)
-    row["heft + 2 s" if "heft" in row else "rules + 2 s"] = api.place(problem, search, budget=SECONDS).cost
+    if "heft" in row:
+        start = PLACERS["heft"].place(problem, budget=Budget(evaluations=200)).placement
+        search = replace(LocalSearch(), constructed=False)
+        row["heft + 2 s"] = api.place(problem, search, budget=SECONDS, start=start).cost
+    row["rules + 2 s"] = api.place(problem, "local-search", budget=SECONDS).cost
     best = api.place(problem, "auto", budget=auto)
     row["auto"], row["bound"] = best.cost, max(best.bound, lower_bound(problem).value)
     return row
@@ -201,7 +206,7 @@ def run(folder: Path, results: Path, model: str, auto: float, seed: int) -> None
             "seed": seed,
             "ops": problem.n,
         }
-        row |= columns(problem, str(weights), auto, tune=model == "concurrent")
+        row |= columns(problem, str(weights), auto, tune=model == "concurrent" and problem.n <= TUNED)
         with results.open("a") as file:
             print(json.dumps(row), file=file)
         print(name, cluster, f"{row['zero-shot'] / row['auto']:.3f} of auto", file=sys.stderr, flush=True)

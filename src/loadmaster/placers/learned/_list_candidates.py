@@ -21,6 +21,7 @@ from loadmaster.placers._feasible import atoms_of, repair, single_devices
 from loadmaster.placers._search import Budget
 from loadmaster.placers.greedy import _heaviest_first, atom_order
 from loadmaster.placers.learned._list_decoder import LoadDecoder, Schedule, TimeDecoder, hidden_of
+from loadmaster.placers.learned._list_features import along_of
 from loadmaster.placers.learned._list_weights import parts_of
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.problem import Pipeline, Placement, Problem, Serial
@@ -131,7 +132,17 @@ class TimeTracks:
             number = int(name.split(":")[1]) % max(len(tracks.names), 1)
             return [device for device, _ in tracks.costed(vector, tracks.names[number : number + 1])]
         found = sorted(tracks.costed(vector, tracks.names), key=lambda pair: pair[1])
-        return [device for device, _ in found[:BALANCED]] + _stretches(self.problem)
+        return [device for device, _ in found[:BALANCED]] + self._lines
+
+    @cached_property
+    def _lines(self) -> list[IntArray]:
+        """Stretches of chains and of name scopes, on two, some and all of the fast devices."""
+        fast, found = _fast(self.problem), []
+        for rule in ("chain", "scope:1"):
+            groups = coarsen(self.problem, rule)
+            for count in sorted({2, (fast + 2) // 2, fast} & set(range(2, fast + 1))):
+                found += [device[groups.group_of] for device in _stretches(groups.coarse, count)]
+        return found
 
 
 class LoadTracks:
@@ -223,14 +234,27 @@ class LoadTracks:
         return device, cost
 
 
-def _stretches(problem: Problem) -> list[IntArray]:
-    """A topological order cut into one stretch per device by its speed, fast devices first and last."""
+def _fast(problem: Problem) -> int:
+    """Number of devices on which the network takes at most twice as long as on the fastest."""
+    atoms = atoms_of(problem)
+    mine = np.where(np.isfinite(atoms.time), atoms.time, 0.0).sum(axis=0)[atoms.allowed.any(axis=0)]
+    return int((mine <= 2.0 * mine.min(initial=np.inf)).sum())
+
+
+def _stretches(problem: Problem, most: int | None = None) -> list[IntArray]:
+    """The network cut into one stretch per device by its speed, fast devices first and last; on the fastest
+    ``most`` devices.
+
+    Along the topological order where stretches must be contiguous, else with the backward pass folded back onto
+    the forward pass.
+    """
     atoms = atoms_of(problem)
     usable = np.flatnonzero(atoms.allowed.any(axis=0))
     finite = np.isfinite(atoms.time)
     mine = np.where(finite, atoms.time, 0.0).sum(axis=0)[usable]
     speed = 1.0 / np.maximum(mine, max(float(mine.max(initial=0.0)) * 1e-6, 1e-300))
-    order = atom_order(atoms)
+    contiguous = isinstance(problem.model, Pipeline) and problem.model.contiguity != "none"
+    order = atom_order(atoms) if contiguous else np.argsort(along_of(problem), kind="stable")
     # Atoms without a choice go where they must, and their work does not count.
     choice = atoms.allowed.sum(axis=1) > 1
     count = np.maximum(finite.sum(axis=1), 1)
@@ -238,9 +262,10 @@ def _stretches(problem: Problem) -> list[IntArray]:
     total = float(load.sum())
     done = (np.cumsum(load) - load / 2) / total if total > 0 else np.linspace(0.0, 1.0, len(load))
     found = []
-    for line in (np.argsort(-speed, kind="stable"), np.argsort(speed, kind="stable")):
-        ends = np.cumsum(speed[line]) / speed.sum()
-        stage = np.minimum(np.searchsorted(ends, done), len(usable) - 1)
+    line = np.argsort(-speed, kind="stable")[:most]
+    for line in (line, line[::-1]):
+        ends = np.cumsum(speed[line]) / speed[line].sum()
+        stage = np.minimum(np.searchsorted(ends, done), len(line) - 1)
         at = np.empty(atoms.count, np.int32)
         at[order] = usable[line][stage]
         found.append(allowed_and_repaired(problem, at))

@@ -10,7 +10,13 @@ import numpy.typing as npt
 from loadmaster.graph._order import csr_from_pairs
 from loadmaster.placers._feasible import atoms_of, repair
 from loadmaster.placers._insertion import ready_order
-from loadmaster.placers.learned._list_features import SEGMENTS, context_sweep, segments_of, static_of
+from loadmaster.placers.learned._list_features import (
+    SEGMENTS,
+    along_of,
+    context_sweep,
+    segments_of,
+    static_of,
+)
 from loadmaster.placers.learned._list_policy import decode, placed_rank
 from loadmaster.placers.learned._list_weights import parts_of
 from loadmaster.placers.learned._load_policy import sweep
@@ -140,9 +146,7 @@ class LoadDecoder:
         self._members = csr_from_pairs(atoms.of_op, np.arange(problem.n, dtype=np.int32), atoms.count)
         self._atom_time = np.where(atoms.allowed, atoms.time, 0.0)
         count = np.maximum(np.bincount(atoms.of_op, minlength=atoms.count), 1)
-        self._position = (
-            np.bincount(atoms.of_op, problem.graph.position / max(problem.n - 1, 1), atoms.count) / count
-        )
+        self._position = along_of(problem)
         self._unit = np.zeros(atoms.count)
         np.maximum.at(self._unit, atoms.of_op, static.unit)
         self._count = count

@@ -17,7 +17,17 @@ from loadmaster.placers._feasible import atoms_of
 from loadmaster.placers.learned._list_policy import squash
 from loadmaster.problem import Concurrent, Offload, Pipeline, Problem, Serial
 
-__all__ = ["DEVICE", "GRAPH", "OP", "SEGMENTS", "Static", "context_sweep", "segments_of", "static_of"]
+__all__ = [
+    "DEVICE",
+    "GRAPH",
+    "OP",
+    "SEGMENTS",
+    "Static",
+    "along_of",
+    "context_sweep",
+    "segments_of",
+    "static_of",
+]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -194,6 +204,30 @@ def _top(order, ptr, before, way, mean):  # type: ignore[no-untyped-def]
             u = before[i]
             top[v] = max(top[v], top[u] + mean[u] + way[i])
     return top
+
+
+def along_of(problem: Problem) -> FloatArray:
+    """(atoms,) how far along the network an atom is, 0 to 1, by work.
+
+    The backward pass runs the other way: an op of it is where the forward ops are whose gradients it makes, about.
+    """
+    graph, atoms = problem.graph, atoms_of(problem)
+    order = graph.topological_order
+    work = problem.mean_time[order]
+    work = work + work.mean() / 10 + 1e-300 if len(order) else work
+    along = np.empty(problem.n)
+    for back in (False, True):
+        mine = graph.backward[order] == back
+        if mine.any():
+            done = np.cumsum(work[mine])
+            share = (done - work[mine] / 2) / done[-1]
+            along[order[mine]] = 1.0 - share if back else share
+    weight = np.empty(problem.n)
+    weight[order] = work
+    total = np.bincount(atoms.of_op, weight, atoms.count)
+    return np.asarray(
+        np.bincount(atoms.of_op, weight * along, atoms.count) / np.maximum(total, 1e-300), np.float64
+    )
 
 
 # -- context ---------------------------------------------------------------------------------------------------
