@@ -262,8 +262,8 @@ def _stretches(problem: Problem, most: int | None = None) -> list[IntArray]:
     total = float(load.sum())
     done = (np.cumsum(load) - load / 2) / total if total > 0 else np.linspace(0.0, 1.0, len(load))
     found = []
-    line = np.argsort(-speed, kind="stable")[:most]
-    for line in (line, line[::-1]):
+    fastest = np.argsort(-speed, kind="stable")[:most]
+    for line in (fastest, fastest[::-1]):
         ends = np.cumsum(speed[line]) / speed[line].sum()
         stage = np.minimum(np.searchsorted(ends, done), len(line) - 1)
         at = np.empty(atoms.count, np.int32)
