@@ -19,6 +19,7 @@ from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
 from loadmaster.placers.learned._baselines import Hdp, Placeto, Rnn
 from loadmaster.placers.learned._methods import Hsdag, HsdagPaper, HsdagPolish
+from loadmaster.placers.learned.gdp import Gdp, GdpSearch
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
 from loadmaster.placers.lookahead import Lookahead
@@ -82,6 +83,8 @@ PLACERS: dict[str, Placer] = {
         Placeto(),
         Rnn(),
         Hdp(),
+        Gdp(),
+        GdpSearch(),
     )
 }
 """All placers by name, with their default hyper-parameters."""
