@@ -16,6 +16,7 @@ from loadmaster.placers.frontier import Frontier
 from loadmaster.placers.greedy import Greedy
 from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
+from loadmaster.placers.learned._gdp_paper_method import GdpPaper
 from loadmaster.placers.learned._methods import Hsdag, HsdagPaper, HsdagPolish
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
@@ -76,6 +77,7 @@ PLACERS: dict[str, Placer] = {
         HsdagPaper(),
         Hsdag(),
         HsdagPolish(),
+        GdpPaper(),
     )
 }
 """All placers by name, with their default hyper-parameters."""
