@@ -487,6 +487,7 @@ import signal
 from loadmaster.cli import main
 from loadmaster.report._live import LiveProgress
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a script runs in the background
 told = []
 
 def interrupt(progress, state):

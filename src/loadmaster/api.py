@@ -282,7 +282,8 @@ def _warm_up(placer: Placer, problem: Problem) -> None:
     if placer.supports(tiny) is None:
         # Solvers have no kernels; they might take long.
         enough = WARM_UP if isinstance(placer, Exact | CpSat | Milp) else SOLVE_FROM
-        placer.place(tiny, budget=Budget(evaluations=enough))
+        if placer.place(tiny, budget=Budget(evaluations=enough)).stopped == "interrupted":
+            raise KeyboardInterrupt  # meant for the problem at hand, of which nothing is known yet
 
 
 _warm: set[tuple[str, ExecutionModel, int]] = set()

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli_report import ReportFile, write_report
+from loadmaster.cli_options import Json, ReportFile, read_seconds
+from loadmaster.cli_report import write_report
 
 __all__ = ["register"]
 
@@ -38,7 +39,6 @@ Clock = Annotated[
         metavar="wall|core", help="wall: drop disturbed samples. core: time on the core, for busy machines."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 zoo_commands = typer.Typer(
     help="List the models of the zoo, or write one that runs.",
@@ -278,7 +278,7 @@ def optimize(
     """Find the placement that is really fastest here: profile, place, run the best few, verify."""
     import os
 
-    from loadmaster import cli, runtime
+    from loadmaster import runtime
     from loadmaster._atomic import check_writable
     from loadmaster.report._documents import to_json
     from loadmaster.report._runtime import optimized_tables
@@ -286,7 +286,7 @@ def optimize(
 
     each = [f"{chr(65 + i)}=cpu:core={core}" for i, core in enumerate(sorted(os.sched_getaffinity(0))[:26])]
     specs = runtime.parse_devices(device or each)
-    seconds = cli._seconds(budget, "--budget")
+    seconds = read_seconds(budget, "--budget")
     assert seconds is not None
     check_writable(output)
     if report is not None:

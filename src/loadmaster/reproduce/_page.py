@@ -1,0 +1,149 @@
+"""A page of results: Markdown with plots beside it, and where they come from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loadmaster import __version__
+from loadmaster._atomic import write_atomically
+from loadmaster.errors import InputError
+
+__all__ = ["Page", "number", "percent", "ratio"]
+
+Cell = str | float | int | bool | None
+
+LIBRARIES = ("numpy", "numba", "ortools", "highspy", "pymetis", "torch", "openvino")
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A number for a table, with so many significant digits; ``-`` for what is not there."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return {True: "yes", False: "no"}.get(value, str(value))
+    if isinstance(value, int) or abs(value) >= 10**digits:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def percent(value: float | None, digits: int = 2) -> str:
+    """A share as per cent."""
+    return "-" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def ratio(value: float | None) -> str:
+    """A ratio of two times."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+class Page:
+    """Markdown that is put together part by part and saved with its plots."""
+
+    def __init__(self, title: str) -> None:
+        self._parts = [f"# {title}"]
+        self._plots: list[tuple[str, bytes]] = []
+
+    def section(self, title: str) -> None:
+        """A heading of the second rank."""
+        self._parts.append(f"## {title}")
+
+    def text(self, paragraph: str) -> None:
+        """A paragraph or a list, as Markdown."""
+        self._parts.append(paragraph.strip())
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """A table; texts as they are, numbers with four significant digits."""
+        lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+        for row in rows:
+            lines.append("| " + " | ".join(number(cell).replace("|", "\\|") for cell in row) + " |")
+        self._parts.append("\n".join(lines))
+
+    def bars(
+        self,
+        name: str,
+        labels: Sequence[str],
+        series: Mapping[str, Sequence[float | None]],
+        ylabel: str,
+        *,
+        line: float | None = None,
+        log: bool = False,
+    ) -> None:
+        """A plot of grouped bars, a group per label and a colour per series; ``line`` marks a value."""
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+
+        with rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 9}):
+            figure = Figure(figsize=(max(6.0, 0.28 * len(labels) * len(series) + 2), 3.6))
+            axes = figure.add_subplot()
+            width = 0.8 / max(len(series), 1)
+            for at, (title, values) in enumerate(series.items()):
+                there = [i for i, value in enumerate(values) if value is not None]
+                heights = [value for value in values if value is not None]
+                places = [i + (at - (len(series) - 1) / 2) * width for i in there]
+                axes.bar(places, heights, width, label=title)
+            if line is not None:
+                axes.axhline(line, color="black", linewidth=0.8, linestyle=":")
+            if log:
+                axes.set_yscale("log")
+            axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
+            axes.set_ylabel(ylabel)
+            axes.spines[["top", "right"]].set_visible(False)
+            if len(series) > 1:
+                axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+            image = io.BytesIO()
+            figure.savefig(image, format="svg", bbox_inches="tight", metadata={"Date": None})
+        self._plots.append((name, image.getvalue()))
+        self._parts.append(f"![{ylabel}](PLOT-{name}.svg)")
+
+    def origin(self, command: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Where the numbers come from: command, machine, versions, dates."""
+        days = sorted({str(row["when"])[:10] for row in rows if "when" in row})
+        dates = "-" if not days else days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+        self.section("Where this comes from")
+        self.text(f"- Command: `{command}` (rows of finished cases are kept beside this page)")
+        self._parts[-1] += f"\n- Date: {dates}\n- Machine: {_machine()}\n- Versions: {_versions()}"
+
+    def save(self, folder: Path, stem: str) -> Path:
+        """Write ``STEM.md`` and a ``STEM-PLOT.svg`` per plot."""
+        text = "\n\n".join(self._parts) + "\n"
+        for name, image in self._plots:
+            write_atomically(folder / f"{stem}-{name}.svg", image)
+            text = text.replace(f"(PLOT-{name}.svg)", f"({stem}-{name}.svg)")
+        write_atomically(folder / f"{stem}.md", text.encode())
+        return folder / f"{stem}.md"
+
+
+def require_plots() -> None:
+    """Find out before hours of work whether plots can be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise InputError("plots need matplotlib: pip install 'loadmaster[reproduce]'") from None
+
+
+def _machine() -> str:
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return f"{name}, {os.cpu_count()} cores, {platform.system()}"
+
+
+def _versions() -> str:
+    found = [f"loadmaster {__version__}", f"Python {platform.python_version()}"]
+    for library in LIBRARIES:
+        try:
+            found.append(f"{library} {importlib.metadata.version(library)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
