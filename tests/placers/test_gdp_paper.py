@@ -37,7 +37,8 @@ def plain(n: int = 30, seed: int = 1, devices: int = 2) -> Problem:
 def by_type(n: int = 24) -> Problem:
     """Ops of three types in a chain; which device is fast depends on the type, and moving data is free."""
     b = GraphBuilder("types")
-    ops = [b.op(f"op{v}", ("A", "B", "C")[v * v % 3]) for v in range(n)]
+    kinds = np.random.default_rng(n).integers(0, 3, n)
+    ops = [b.op(f"op{v}", "ABC"[kind]) for v, kind in enumerate(kinds.tolist())]
     for v in range(1, n):
         b.tensor(ops[v - 1], bytes=1.0, consumers=[ops[v]])
     graph, cluster = b.build(), accelerators(2, 1)
@@ -228,7 +229,7 @@ def test_placements_that_do_not_fit_are_learnt_to_be_avoided() -> None:
     graph, cluster = layered(16, width=4, seed=2), accelerators(1, 1)
     time = np.stack([np.full(16, 1.0), np.full(16, 3.0)], axis=1)
     problem = Problem.make(
-        graph, cluster, Serial(), time=time, memory=np.ones(16), capacity=np.array([4.0, np.inf]),
+        graph, cluster, Serial(), time=time, memory=np.ones(16), capacity=np.array([5.0, np.inf]),
         latency=np.zeros((2, 2)), rate=np.zeros((2, 2)),
     )  # fmt: skip
     with Search(problem, Budget(evaluations=1500), "gdp-paper") as search:
@@ -243,9 +244,8 @@ def test_placements_that_do_not_fit_are_learnt_to_be_avoided() -> None:
         with pytest.MonkeyPatch.context() as patch, gdp_paper.quiet_torch(1):
             patch.setattr(gdp_paper, "_costs", noting)
             gdp_paper.train_one(search, units, replace(SMALL, learning_rate=1e-2), 0)
-    assert np.mean(share[:5]) > 0.5
-    assert np.mean(share[-5:]) < 0.3
-    assert search.cost == 16 * 3.0 - 4 * 2.0
+    assert np.mean(share[:3]) > 2 * np.mean(share[-10:])
+    assert search.cost == 16 * 3.0 - 5 * 2.0
 
 
 @pytest.mark.parametrize(

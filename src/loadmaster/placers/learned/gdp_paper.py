@@ -378,8 +378,8 @@ class Trials:
             return
         kept = self.weight * (1.0 - self.decay)
         self.weight = kept + len(valid)
-        self.mean = (kept * self.mean + valid.sum()) / self.weight
-        self.square = (kept * self.square + (valid**2).sum()) / self.weight
+        self.mean = (kept * self.mean + float(valid.sum())) / self.weight
+        self.square = (kept * self.square + float((valid**2).sum())) / self.weight
 
     def state_dict(self) -> dict[str, float]:
         """For a checkpoint."""
@@ -492,6 +492,7 @@ def train_batch(
     evaluations: int,
     seed: int = 0,
     state: State | None = None,
+    colocate: Sequence[str] | None = None,
     on_update: Callable[[int, list[float]], None] | None = None,
 ) -> tuple[State, list[Solution]]:
     """Train one policy on several graphs at once: what it learnt, and the best placement drawn for each graph.
@@ -501,6 +502,7 @@ def train_batch(
     problems : their devices should be alike and in the same order; the largest number is the policy's.
     evaluations : placements costed for each graph.
     state : weights to start from; random ones by default.
+    colocate : coarsening rules of each graph, in place of the one of ``settings``.
     on_update : called with the number of updates made and the best costs so far. Ctrl-C keeps what was learnt.
     """
     if not problems:
@@ -509,7 +511,8 @@ def train_batch(
     rng = np.random.default_rng(seed)
     with quiet_torch(settings.threads):
         torch.manual_seed(seed)
-        every = [units_of(problem, settings.colocate) for problem in problems]
+        rules = colocate or [settings.colocate] * len(problems)
+        every = [units_of(problem, rule) for problem, rule in zip(problems, rules, strict=True)]
         if state is None:
             vocabulary = tuple(sorted({t for problem in problems for t in problem.graph.op_types}))
             devices = max(problem.devices for problem in problems)
