@@ -18,6 +18,7 @@ from loadmaster.placers.greedy import Greedy
 from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
 from loadmaster.placers.learned._baselines import Hdp, Placeto, Rnn
+from loadmaster.placers.learned._gdp_paper_method import GdpPaper
 from loadmaster.placers.learned._methods import Hsdag, HsdagPaper, HsdagPolish
 from loadmaster.placers.learned.gdp import Gdp, GdpSearch
 from loadmaster.placers.linear_dp import LinearDp
@@ -85,6 +86,7 @@ PLACERS: dict[str, Placer] = {
         Hdp(),
         Gdp(),
         GdpSearch(),
+        GdpPaper(),
     )
 }
 """All placers by name, with their default hyper-parameters."""
