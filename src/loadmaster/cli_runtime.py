@@ -258,6 +258,9 @@ def optimize(
     execution: Annotated[
         str, typer.Option("--model", metavar="concurrent|pipeline", help="One request, or a stream.")
     ] = "concurrent",
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="What places, before anything is run; e.g. hsdag.")
+    ] = "auto",
     shape: Shapes = None,
     samples: Annotated[int, typer.Option(min=3, help="Undisturbed runs of each.")] = 30,
     clock: Annotated[
@@ -298,6 +301,7 @@ def optimize(
         shape or (),
         budget=seconds,
         model=execution,
+        method=method,
         samples=samples,
         clock=clock,
         cache=kept,

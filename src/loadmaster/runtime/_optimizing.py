@@ -108,6 +108,7 @@ def optimize(
     *,
     budget: float = 120.0,
     model: str = "concurrent",
+    method: str = "auto",
     samples: int = SAMPLES,
     clock: str = "auto",
     cache: Cache | None = None,
@@ -116,7 +117,8 @@ def optimize(
 ) -> Optimized:
     """:func:`optimize_by` the clock ``wall``, or where the machine is too busy for that, by ``core``.
 
-    ``clock`` may also be one of the two; ``wall`` then ends with an error on a busy machine.
+    ``method`` is the placer that searches on the model of costs; what it finds is run. ``clock`` may also be one of
+    the two; ``wall`` then ends with an error on a busy machine.
     """
     for by in ("wall", "core") if clock == "auto" else (clock,):
         try:
@@ -127,6 +129,7 @@ def optimize(
                 shapes,
                 budget=budget,
                 model=model,
+                method=method,
                 samples=samples,
                 cache=cache,
                 seed=seed,
@@ -147,6 +150,7 @@ def optimize_by(
     *,
     budget: float,
     model: str,
+    method: str,
     samples: int,
     cache: Cache | None,
     seed: int,
@@ -168,6 +172,7 @@ def optimize_by(
     began = time.monotonic()
     if model not in MODELS:
         raise InputError(f"--model {model!r}: there is a runtime for {', '.join(MODELS)}")
+    api.configured(method)  # a wrong name is an error now, not after the profile
     if len(devices) < 2:
         raise InputError("there is nothing to place on one device: give at least two, e.g. --device B=cpu")
     say("profiling: what every op takes on every device")
@@ -176,7 +181,7 @@ def optimize_by(
     cores = overlapping_cores(devices)
     with Session(path, devices, shapes, cores=cores, clock=clock) as session:
         alone = _alone(session, profile)
-        work = _Search(session, plain, model, budget, seed, say)
+        work = _Search(session, plain, model, method, budget, seed, say)
         fit = OverlapFit()
         bounded = work.round(fit, 1)
         if not work.interrupted:
@@ -242,11 +247,13 @@ class _Search:
         session: Session,
         plain: Problem,
         model: str,
+        method: str,
         budget: float,
         seed: int,
         say: Callable[[str], None],
     ) -> None:
         self.session, self.plain, self.model, self.seed, self.say = session, plain, model, seed, say
+        self.method = method
         self.share = budget * SEARCHING / (2 * len(PRICES))
         self.tried: list[_Tried] = []
         self.interrupted = False
@@ -257,7 +264,7 @@ class _Search:
         for price in PRICES:
             self.say(f"placing, round {number}: a cut taken {price:g}x as dear, {self.share:.0f} s")
             problem = fit.applied(self.plain, price=price)
-            solution = api.place(problem, "auto", budget=self.share, seed=self.seed)
+            solution = api.place(problem, self.method, budget=self.share, seed=self.seed)
             first = first or solution
             self._load(f"round {number}, cuts {price:g}x", solution.placement, fit)
             if solution.stopped == "interrupted":  # go on with what there is
