@@ -14,12 +14,15 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
+from benchmarks.resumable import Log
 from loadmaster import api
 from loadmaster.errors import InputError, RunError
 from loadmaster.plan import Plan
@@ -36,6 +39,7 @@ from loadmaster.runtime import (
     run_plan,
 )
 from loadmaster.runtime._calibration import split_features
+from loadmaster.runtime._session import Candidate
 from loadmaster.zoo._export import export_model
 
 MODELS = "resnet-50,inception-v3,bert-base,gpt2-decode,two-tower"
@@ -51,17 +55,25 @@ class Options:
     seed: int
 
 
+def short(name: str) -> str:
+    """A model's name as part of a file's."""
+    return name.replace("?", "_").replace("&", "_").replace("=", "-")
+
+
 def model_file(name: str, options: Options) -> Path:
-    path = options.folder / f"{name.replace('?', '_').replace('&', '_')}.xml"
+    path = options.folder / f"{short(name)}.xml"
     if not path.exists():
         export_model(name, path)
     return path
 
 
-def profiled(name: str, devices: list[str], options: Options) -> tuple[Path, ModelProfile]:
+def profiled(
+    name: str, devices: list[str], options: Options, *, links_too: bool = True
+) -> tuple[Path, ModelProfile]:
     path = model_file(name, options)
     cache = Cache(options.folder / "measured.sqlite")
-    return path, profile_model(path, parse_devices(devices), cache=cache, clock=options.clock)
+    specs = parse_devices(devices)
+    return path, profile_model(path, specs, cache=cache, clock=options.clock, links_too=links_too)
 
 
 def interval(found: Measurement) -> str:
@@ -77,44 +89,71 @@ def spread(rows: list[str]) -> None:
 
 def equality(options: Options) -> None:
     """Random placements of co-location groups on two and three devices, against the unplaced model."""
-    spread(
-        [
-            "| model | devices | ran and equal | refused | failed | largest error | smallest control |",
-            "|---|---|---|---|---|---|---|",
-        ]
-    )
+    spread([EQUALITY_HEAD, "|---|---|---|---|---|---|---|---|"])
     for name in options.models:
         for devices in (["A=cpu", "B=cpu"], ["A=cpu", "B=cpu", "C=cpu"]):
-            path, profile = profiled(name, devices, options)
+            path, profile = profiled(name, devices, options, links_too=False)
             problem = profile.problem()
-            generator = np.random.default_rng(options.seed)
-            equal, refused, failed, errors, controls = 0, [], [], [0.0], [np.inf]
-            with Session(path, parse_devices(devices), clock=options.clock) as session:
-                for _ in range(options.count):
-                    placement = Placement(
-                        generator.integers(len(devices), size=problem.classes)[problem.class_of]
-                    )
-                    wrong = [f for f in lint(problem, placement, profile.network) if f.level == "error"]
-                    if wrong:
-                        refused.append(wrong[0].text)
-                        continue
-                    try:
-                        candidate = session.load("hetero", placement=placement.to_names(problem))
-                        found = candidate.verify()
-                    except RunError as error:
-                        failed.append(str(error))
-                        continue
-                    candidate.close()
-                    equal += 1
-                    errors.append(found.error.relative)
-                    controls.append(found.control)
-            spread(
-                [
-                    f"| {name} | {len(devices)} | {equal} of {options.count} | {len(refused)} | {len(failed)} | "
-                    f"{max(errors):.1e} | {min(controls):.1e} |",
-                    *[f"  {text}" for text in (*refused, *failed)],
-                ]
-            )
+            specs = parse_devices(devices)
+            with Session(path, specs, clock=options.clock) as session:
+
+                def load(
+                    placement: Placement, session: Session = session, problem: Problem = problem
+                ) -> Candidate:
+                    return session.load("hetero", placement=placement.to_names(problem))
+
+                equality_of(name, f"hetero, {len(devices)} devices", problem, profile, options, load)
+
+
+EQUALITY_HEAD = (
+    "| model | runtime | ran and equal | refused | failed | largest error | smallest control | submodels |"
+)
+
+
+def equality_of(
+    name: str,
+    runtime: str,
+    problem: Problem,
+    profile: ModelProfile,
+    options: Options,
+    load: Callable[[Placement], Candidate],
+) -> None:
+    """One row: random placements of co-location groups, refused by the linter, failed, or compared."""
+    log = Log(
+        options.folder / f"equality-{short(name)}-{runtime.replace(', ', '-').replace(' ', '-')}.jsonl",
+        {"graph": problem.graph.digest, "classes": problem.classes, "seed": options.seed},
+    )
+    generator = np.random.default_rng(options.seed)
+    rows = []
+    for number in range(options.count):
+        side = generator.integers(problem.devices, size=problem.classes)[problem.class_of]
+        placement = Placement(side)
+
+        def compare(placement: Placement = placement) -> dict[str, Any]:
+            wrong = [f for f in lint(problem, placement, profile.network) if f.level == "error"]
+            if wrong:
+                return {"refused": wrong[0].text}
+            try:
+                candidate = load(placement)
+                found = candidate.verify()
+            except RunError as error:
+                return {"failed": str(error)}
+            candidate.close()
+            return {"error": found.error.relative, "control": found.control, "submodels": candidate.submodels}
+
+        rows.append(log.result(number, compare))
+    equal = [row for row in rows if "error" in row]
+    refused, failed = ([row[what] for row in rows if what in row] for what in ("refused", "failed"))
+    parts = [row["submodels"] for row in equal]
+    spread(
+        [
+            f"| {name} | {runtime} | {len(equal)} of {options.count} | {len(refused)} | {len(failed)} | "
+            f"{max((row['error'] for row in equal), default=0):.1e} | "
+            f"{min((row['control'] for row in equal), default=np.inf):.1e} | "
+            f"{min(parts, default=0)} – {max(parts, default=0)} |",
+            *[f"  {text}" for text in (*refused, *failed)],
+        ]
+    )
 
 
 # -- prediction ----------------------------------------------------------------------------------------------

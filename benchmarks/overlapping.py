@@ -26,15 +26,25 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import loadmaster
-from benchmarks.openvino_runs import Options, interval, model_file, spread, varied
+from benchmarks.openvino_runs import (
+    EQUALITY_HEAD,
+    Options,
+    equality_of,
+    interval,
+    model_file,
+    profiled,
+    spread,
+    varied,
+)
 from loadmaster.errors import RunError
-from loadmaster.problem import Placement
+from loadmaster.problem import Placement, Problem
 from loadmaster.runtime import Cache, Session, cut, optimize, parse_devices, profile_model
 from loadmaster.runtime._devices import Devices
 from loadmaster.runtime._flow import Flow, Job
 from loadmaster.runtime._optimizing import MODELS
 from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, predict
 from loadmaster.runtime._running import STREAM, overlapping_cores
+from loadmaster.runtime._session import Candidate
 
 DEVICES = ["A=cpu:core=0", "B=cpu:core=1"]
 
@@ -83,41 +93,24 @@ def speed(options: Options, execution: str, budget: float) -> None:
 
 def equality(options: Options) -> None:
     """Random placements of co-location groups, against the unplaced model, with the changed-input control."""
-    spread(
-        [
-            "| model | runtime | ran and equal | largest error | smallest control | submodels |",
-            "|---|---|---|---|---|---|",
-        ]
-    )
+    spread([EQUALITY_HEAD, "|---|---|---|---|---|---|---|---|"])
+    specs = parse_devices(DEVICES)
     for name in options.models:
-        path = model_file(name, options)
-        specs = parse_devices(DEVICES)
-        profile = profile_model(path, specs, cache=cache(options), clock=options.clock, links_too=False)
+        path, profile = profiled(name, DEVICES, options, links_too=False)
         with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
             for how, more in (("concurrent", {}), ("pipeline", {"items": 4})):
                 problem = profile.problem(model=MODELS[how])
-                generator = np.random.default_rng(options.seed)
-                equal, errors, controls, parts, failed = 0, [0.0], [np.inf], [], []
-                for _ in range(options.count):
-                    side = generator.integers(len(specs), size=problem.classes)[problem.class_of]
-                    try:
-                        candidate = session.load(how, pieces=cut(problem, Placement(side)), **more)
-                        found = candidate.verify()
-                    except RunError as error:
-                        failed.append(str(error))
-                        continue
-                    equal += 1
-                    errors.append(found.error.relative)
-                    controls.append(found.control)
-                    parts.append(candidate.submodels)
-                    candidate.close()
-                spread(
-                    [
-                        f"| {name} | {how} | {equal} of {options.count} | {max(errors):.1e} | {min(controls):.1e} | "
-                        f"{min(parts, default=0)} – {max(parts, default=0)} |",
-                        *[f"  {text}" for text in failed],
-                    ]
-                )
+
+                def load(
+                    placement: Placement,
+                    session: Session = session,
+                    problem: Problem = problem,
+                    how: str = how,
+                    more: dict[str, int] = more,
+                ) -> Candidate:
+                    return session.load(how, pieces=cut(problem, placement), **more)
+
+                equality_of(name, how, problem, profile, options, load)
 
 
 def prediction(options: Options, execution: str) -> None:

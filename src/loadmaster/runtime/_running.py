@@ -16,7 +16,7 @@ from loadmaster.problem._model import ExecutionModel
 from loadmaster.runtime._comparing import Verification
 from loadmaster.runtime._devices import DeviceSpec
 from loadmaster.runtime._lint import Finding, lint
-from loadmaster.runtime._measuring import Measurement
+from loadmaster.runtime._measuring import Latency, Measurement
 from loadmaster.runtime._overlapping import cores_of
 from loadmaster.runtime._pieces import DATA, JOINS, Piece, cut
 from loadmaster.runtime._session import SAMPLES, Session
@@ -46,6 +46,18 @@ class Line:
     verification: Verification | None
     why: str = ""
     """Why there is no measurement, for a baseline that cannot run."""
+    latency: Latency | None = None
+    """Of single requests, where a run is a stream of them."""
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "name": self.name,
+            "measured": None if self.measurement is None else self.measurement.document(),
+            "verified": None if self.verification is None else self.verification.document(),
+            "why": self.why,
+            "latency": None if self.latency is None else self.latency._asdict(),
+        }
 
 
 @dataclass(frozen=True)
@@ -72,15 +84,7 @@ class PlanRun:
             "predicted": self.predicted,
             "measured": self.plan.document(),
             "error": (self.predicted - self.plan.median) / self.plan.median,
-            "lines": [
-                {
-                    "name": line.name,
-                    "measured": None if line.measurement is None else line.measurement.document(),
-                    "verified": None if line.verification is None else line.verification.document(),
-                    "why": line.why,
-                }
-                for line in self.lines
-            ],
+            "lines": [line.document() for line in self.lines],
             "findings": [finding.document() for finding in self.findings],
             "trace": list(self.spans),
             "openvino": self.openvino,
@@ -242,6 +246,7 @@ def run_plan(
                     None if candidate is None else measured[candidate],
                     None if candidate is None else candidate.verification,
                     why,
+                    None if candidate is None else candidate.latency(),
                 )
                 for label, candidate, why in lines
             ),
