@@ -22,7 +22,7 @@ from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, predict
 from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._profiling import ModelProfile, profile_model
 from loadmaster.runtime._refining import refine
-from loadmaster.runtime._running import Line, all_cores_line, how_to_run, overlapping_cores
+from loadmaster.runtime._running import Line, all_cores_lines, how_to_run, overlapping_cores
 from loadmaster.runtime._session import SAMPLES, Candidate, Session
 
 __all__ = ["MODELS", "Optimized", "optimize"]
@@ -34,16 +34,17 @@ MODELS: dict[str, ExecutionModel] = {
 """What can be optimised for: the latency of one request, the time per request of a stream."""
 PRICES = (1.0, 4.0)
 """What a cut is taken to cost, against what is known of it: dearer cuts give plans with fewer of them."""
-SEARCHING = 0.5
-"""Share of what profiling leaves of the budget that is for placing; the rest is for running."""
+SEARCHING = {"concurrent": 0.5, "pipeline": 0.25}
+"""Share of what profiling leaves of the budget that is for placing; the rest is for running, which takes longer for
+streams."""
 LEAST = 1.0
 """Seconds for every one of the placements, however small the budget is."""
 SCREENING, FEWEST_SCREENING = 7, 3
 """Samples of every candidate before the winner is measured afresh; and where there is no time for them."""
 SCREENING_SHARE = 0.3
 """Of the time that is left, for them."""
-FEWEST = 10
-"""Samples of the last measurement where there is no time for more."""
+FEWEST, FEWEST_STREAMS = 10, 5
+"""Samples of the last measurement where there is no time for more: of one request, of a whole stream."""
 TRACES = 5
 
 
@@ -162,9 +163,9 @@ def optimize_by(
     Two rounds: the first plans are traced, what a cut really costs is fitted to the traces, and the second round is
     placed with that. All candidates are then measured in turns, and the winner once more, afresh, beside every single
     device and OpenVINO's own use of all the cores. Everything is to be done at the time ``end`` of
-    ``time.monotonic``: of what profiling leaves half is for placing, the rest for running. Less than the profile, four
-    placements of :data:`LEAST` seconds and :data:`FEWEST` samples cannot be done, and takes what it takes. Ctrl-C while
-    placing goes on with what there is.
+    ``time.monotonic``: of what profiling leaves a :data:`SEARCHING` share is for placing, the rest for running. Less
+    than the profile, four placements of :data:`LEAST` seconds and :data:`FEWEST` samples cannot be done, and takes what
+    it takes. Ctrl-C while placing goes on with what there is.
 
     Raises
     ------
@@ -199,7 +200,7 @@ def optimize_by(
     problem = fit.applied(plain)
     if best is not None and pays:
         chosen = best.placement
-        predicted: float | None = predict(plain, best.pieces, fit, stream=model == "pipeline")
+        predicted: float | None = predict(plain, best.pieces, fit, items=best.candidate.items)
     else:
         chosen, predicted = _everything_on(problem, first), None
     solution = replace(
@@ -255,7 +256,7 @@ class _Search:
         say: Callable[[str], None],
     ) -> None:
         self.session, self.plain, self.model, self.seed, self.say = session, plain, model, seed, say
-        self.share = max(LEAST, left * SEARCHING / (2 * len(PRICES)))
+        self.share = max(LEAST, left * SEARCHING[model] / (2 * len(PRICES)))
         self.tried: list[_Tried] = []
         self.interrupted = False
 
@@ -348,12 +349,15 @@ def _final(
     running: list[tuple[str, Candidate]] = [(f"{name} alone", alone[name]) for name in order]
     if all(spec.plugin.startswith("cpu") for spec in devices):
         precision = next(spec.precision for spec in devices if spec.name == first)
-        name, how, options = all_cores_line(cores, precision)
-        running.append((name, session.load(how, **options)))
+        stream = best is not None and best.candidate.items > 1
+        for name, how, options in all_cores_lines(cores, precision, stream=stream):
+            running.append((name, session.load(how, **options)))
     if best is not None:
         running.append(("best plan", best.candidate))
+    stream = any(candidate.items > 1 for _, candidate in running)
+    fewest = min(FEWEST_STREAMS if stream else FEWEST, samples)
     measured: list[Measurement] = session.measure(
-        [c for _, c in running], samples=samples, until=end, fewest=min(FEWEST, samples)
+        [c for _, c in running], samples=samples, until=end, fewest=fewest
     )
     return tuple(
         Line(name, found, candidate.verification, latency=candidate.latency())

@@ -125,19 +125,20 @@ def fit_overlap(
     )
 
 
-def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, stream: bool = False) -> float:
-    """Seconds of one request, or, of a ``stream``, seconds per request of the busiest device.
+def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, items: int = 1) -> float:
+    """Seconds per request of a run of so many ``items``: one alone, or a stream that fills the devices.
 
-    ``problem`` has the seconds of ops alone, as they were profiled.
+    After the first request of a stream has gone through, there is another one whenever the busiest device has done
+    its part. ``problem`` has the seconds of ops alone, as they were profiled.
     """
     seconds, moved, waits = piece_features(problem, pieces)
     taken = (seconds * fit.slowdown + fit.piece + moved * fit.rate).tolist()
     device = [problem.cluster.index[piece.device] for piece in pieces]
     if len(set(device)) == 1:
         return float(seconds.sum())
-    if stream:
-        return float(np.bincount(device, taken).max())
     sequence: list[list[int]] = [[] for _ in range(problem.devices)]
     for number, d in enumerate(device):
         sequence[d].append(number)
-    return simulate(sequence, taken, waits, device, piece=0.0, wait=fit.wait)[0]
+    first = simulate(sequence, taken, waits, device, piece=0.0, wait=fit.wait)[0]
+    load = float(np.bincount(device, taken).max())
+    return load + (first - load) / items

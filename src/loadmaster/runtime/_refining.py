@@ -19,6 +19,8 @@ from loadmaster.runtime._pieces import cut
 
 __all__ = ["chains", "refine"]
 
+STREAM = 32
+"""Requests of a stream that a pipeline is refined for."""
 NEAR = 6
 """How far apart, in topological order, two chains may be that are exchanged."""
 
@@ -68,14 +70,14 @@ def refine(
     """
     end = time.monotonic() + seconds
     generator = np.random.default_rng(seed)
-    stream = isinstance(problem.model, Pipeline)
+    items = STREAM if isinstance(problem.model, Pipeline) else 1
     constraints = SimulatedEvaluator(problem)
 
     def cost(device: npt.NDArray[np.int32]) -> float:
         tried = Placement(device)
         if not constraints.evaluate(tried).feasible:
             return np.inf
-        return predict(problem, cut(problem, tried, piece=fit.piece, wait=fit.wait), fit, stream=stream)
+        return predict(problem, cut(problem, tried, piece=fit.piece, wait=fit.wait), fit, items=items)
 
     members = [np.flatnonzero(problem.class_of == c) for c in range(problem.classes)]
     linked = chains(problem)

@@ -24,7 +24,7 @@ from loadmaster.runtime._session import SAMPLES, Session
 __all__ = [
     "Line",
     "PlanRun",
-    "all_cores_line",
+    "all_cores_lines",
     "devices_of",
     "fitting_network",
     "how_to_run",
@@ -176,9 +176,18 @@ def overlapping_cores(devices: Sequence[DeviceSpec]) -> list[int]:
     return sorted(cores or os.sched_getaffinity(0))
 
 
-def all_cores_line(cores: Sequence[int], precision: str) -> tuple[str, str, dict[str, Any]]:
-    """The baseline without a placement: its label, how it is run, and the options."""
-    return f"OpenVINO on {len(cores)} cores", "all-cores", {"threads": len(cores), "precision": precision}
+def all_cores_lines(
+    cores: Sequence[int], precision: str, *, stream: bool
+) -> list[tuple[str, str, dict[str, Any]]]:
+    """The baselines without a placement: their labels, how they are run, and the options.
+
+    All cores on one request, and, beside a stream, one request at a time on each core.
+    """
+    options = {"threads": len(cores), "precision": precision}
+    found: list[tuple[str, str, dict[str, Any]]] = [(f"OpenVINO on {len(cores)} cores", "all-cores", options)]
+    if stream:
+        found.append((f"OpenVINO, {len(cores)} streams", "streams", {**options, "items": STREAM}))
+    return found
 
 
 def run_plan(
@@ -227,7 +236,7 @@ def run_plan(
         if cores is None:
             wanted.append(("HETERO's choice", "auto", {"order": [spec.name for spec in specs]}))
         elif all(spec.plugin.startswith("cpu") for spec in specs):
-            wanted.append(all_cores_line(cores, specs[0].precision))
+            wanted += all_cores_lines(cores, specs[0].precision, stream=how == "pipeline")
         for label, how, options in wanted if baselines else []:
             try:
                 candidate = session.load(how, **options)

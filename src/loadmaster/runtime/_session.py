@@ -135,7 +135,8 @@ class Session:
 
         ``how``: ``hetero`` with a ``placement`` of ops to devices, ``single`` with a ``device``, ``auto`` (what
         HETERO chooses) with an ``order`` of devices, ``concurrent`` and ``pipeline`` (a run is ``items`` requests) with
-        the ``pieces`` of a placement (:func:`~loadmaster.runtime.cut`), ``all-cores`` with a number of ``threads``.
+        the ``pieces`` of a placement (:func:`~loadmaster.runtime.cut`), ``all-cores`` and ``streams`` with a
+        number of ``threads``.
 
         Raises
         ------
@@ -146,7 +147,7 @@ class Session:
             used = {options["device"]}
         elif how == "auto":
             used = set(options["order"])
-        elif how == "all-cores":
+        elif how in ("all-cores", "streams"):
             used = {f"reference-{options.get('precision', 'f32')}"}
         elif "pieces" in options:
             used = {piece.device for piece in options["pieces"]}
