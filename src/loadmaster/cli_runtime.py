@@ -253,7 +253,7 @@ def optimize(
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="About 40 % for placing, the rest for running.")
+        str, typer.Option(metavar="TIME", help="For everything: profile, place, run.")
     ] = "120s",
     execution: Annotated[
         str, typer.Option("--model", metavar="concurrent|pipeline", help="One request, or a stream.")
