@@ -41,13 +41,15 @@ from benchmarks.openvino_runs import (
     wait_for_calm,
 )
 from benchmarks.resumable import Log
+from loadmaster import api
 from loadmaster.errors import RunError
-from loadmaster.problem import Placement, Problem
+from loadmaster.problem import Pipeline, Placement, Problem
 from loadmaster.runtime import Cache, Measurement, Session, cut, optimize, parse_devices, profile_model
 from loadmaster.runtime._devices import Devices
 from loadmaster.runtime._flow import Flow, Job
 from loadmaster.runtime._optimizing import MODELS
 from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, predict
+from loadmaster.runtime._refining import chains
 from loadmaster.runtime._running import STREAM, Line, overlapping_cores
 from loadmaster.runtime._session import Candidate
 
@@ -150,7 +152,7 @@ def prediction(options: Options, execution: str) -> None:
             wait_for_calm(options.patience)
             fit = fitted(session, problem, execution, options.seed + 1)
             guesses = []
-            for placement in varied(problem, options.count, options.seed):
+            for placement in overlapping(problem, options.count, options.seed):
                 pieces = cut(problem, placement)
                 guesses.append(
                     Guess(
@@ -164,10 +166,36 @@ def prediction(options: Options, execution: str) -> None:
         spread([f"  fit: {fit.document()}"])
 
 
+def overlapping(problem: Problem, count: int, seed: int) -> list[Placement]:
+    """Placements with much to do at once, with little, and with nothing.
+
+    Every third is one of :func:`varied`. The others begin with a good placement (HEFT's, or for a stream one cut
+    at a random place) of which a share of the chains of groups, drawn between 0.02 and 1 (uniform in the logarithm; for
+    a stream up to 0.2), is then drawn anew.
+    """
+    generator = np.random.default_rng(seed)
+    found = varied(problem, (count + 2) // 3, seed)
+    linked = chains(problem)
+    stream = isinstance(problem.model, Pipeline)
+    good = api.place(problem, "single" if stream else "heft", budget=5.0).placement.device
+    while len(found) < count:
+        device = good.copy()
+        if stream:
+            device = (problem.graph.position >= generator.uniform(0.1, 0.9) * problem.n).astype(np.int32)
+            device = device[np.unique(problem.class_of, return_index=True)[1]][problem.class_of]
+        share = np.exp(generator.uniform(np.log(0.02), np.log(0.2 if stream else 1.0)))
+        for chain in linked:
+            if generator.random() < share:
+                device[np.isin(problem.class_of, chain)] = generator.integers(problem.devices)
+        if len(np.unique(device)) > 1:
+            found.append(Placement(device))
+    return found
+
+
 def fitted(session: Session, problem: Problem, execution: str, seed: int) -> OverlapFit:
     """Costs fitted to traces of four varied placements."""
     traced = []
-    for placement in varied(problem, 4, seed):
+    for placement in overlapping(problem, 6, seed):
         pieces = cut(problem, placement)
         candidate = session.load(
             execution, pieces=pieces, **({"items": 4} if execution == "pipeline" else {})
