@@ -6,14 +6,25 @@ failed. Everything heavy is imported inside the commands, so that ``--help`` is 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from loadmaster import __version__, cli_report, cli_reproduce, cli_runtime
-from loadmaster.cli_report import ReportFile
+from loadmaster import __version__, cli_learn, cli_report, cli_reproduce, cli_runtime
+from loadmaster.cli_options import (
+    Asked,
+    Coarsen,
+    Evaluations,
+    Json,
+    PlanFile,
+    ReportFile,
+    Seed,
+    Time,
+    read_parameters,
+    read_seconds,
+    takes_problem,
+)
 from loadmaster.errors import InfeasibleError, InputError, LoadmasterError, RunError
 
 if TYPE_CHECKING:
@@ -78,180 +89,20 @@ def _loadmaster(
     pass
 
 
-# -- options -------------------------------------------------------------------------------------------------
-
-File = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE",
-        help="An ONNX or OpenVINO model, a workload, graph or problem file, a plan, or zoo:NAME.",
-        show_default=False,
-    ),
-]
-PlanFile = Annotated[
-    str, typer.Argument(metavar="PLAN", help="A plan that 'place -o' wrote.", show_default=False)
-]
-Shape = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape", metavar="X=1x3x…", help="Shape of a model's input; ONNX: or size of a named dimension."
-    ),
-]
-ClusterName = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster", metavar="C", help="Devices for a graph: a preset (default 2acc+1cpu) or a TOML file."
-    ),
-]
-CostsFile = Annotated[
-    str | None,
-    typer.Option(
-        "--costs", metavar="FILE", help="Op times for a graph: a CSV or JSON table by op and device."
-    ),
-]
-ScaleTo = Annotated[
-    str | None,
-    typer.Option(
-        "--scale-to", metavar="D=T,…", help="Scale a graph's op times so that all ops take T on device D."
-    ),
-]
-Precision = Annotated[
-    str | None,
-    typer.Option(metavar="fp32|fp16|…", help="Number format whose peak speed counts; default fp32."),
-]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="serial|concurrent|pipeline|offload",
-        help="Execution model; by default pipeline for workload files, else concurrent.",
-    ),
-]
-Contiguity = Annotated[
-    str | None, typer.Option(metavar="none|device|chain", help="pipeline: what a device's ops must form.")
-]
-Comm = Annotated[
-    str | None, typer.Option(metavar="sum|overlap", help="pipeline: communication adds or overlaps.")
-]
-Objective = Annotated[str | None, typer.Option(metavar="sum|fw+bw", help="pipeline: 1F1B or flush.")]
-Schedule = Annotated[
-    str | None, typer.Option(metavar="event|static", help="concurrent: ready ops first, or the fixed order.")
-]
-MaxCalls = Annotated[
-    int | None, typer.Option(metavar="Q", help="offload: calls that an accelerator may take.")
-]
-Memory = Annotated[
-    str | None, typer.Option(metavar="sum|peak", help="concurrent: what must fit into a device.")
-]
-Pin = Annotated[
-    list[str] | None,
-    typer.Option("--pin", metavar="OPS=DEVICE", help="Ops (name or regular expression) that must go there."),
-]
-Forbid = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--forbid", metavar="OPS=DEVICE", help="Ops (name or regular expression) that must not go there."
-    ),
-]
-Time = Annotated[
-    str | None,
-    typer.Option(
-        "--budget",
-        metavar="TIME",
-        help="Time to search: 500ms, 60s, 2m, 1h. Default 10s.",
-        show_default=False,
-    ),
-]
-Evaluations = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Placements to evaluate at most; without --budget there is no time limit."
-    ),
-]
-Coarsen = Annotated[
-    str | None,
-    typer.Option(
-        "--coarsen",
-        metavar="RULE,…",
-        help="Place groups of ops: colour, chain, constants, zero, scope:N, fused:FILE, matching:N.",
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Makes a search repeat.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-
-
-def _seconds(text: str | None, option: str = "--budget") -> float | None:
-    """A time such as ``500ms``, ``60s``, ``2m``, ``1h`` or ``1.5``, in seconds."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)?", text.strip())
-    if not match:
-        raise InputError(f"{option} {text!r} is not a time: give e.g. 500ms, 60s, 2m or 1h")
-    return float(match[1]) * {"ms": 1e-3, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
-
-
-def _parameters(assignments: list[str] | None) -> dict[str, str]:
-    parameters = {}
-    for text in assignments or []:
-        key, separator, value = text.partition("=")
-        if not separator or not key:
-            raise InputError(f"--set {text!r} must be written NAME=VALUE")
-        parameters[key] = value
-    return parameters
-
-
-def _settings(
-    contiguity: str | None,
-    comm: str | None,
-    objective: str | None,
-    schedule: str | None,
-    max_calls: int | None,
-    memory: str | None,
-) -> dict[str, Any]:
-    """The settings of execution models; those not given are None."""
-    return {
-        "contiguity": contiguity,
-        "comm": comm,
-        "objective": objective,
-        "schedule": schedule,
-        "max_calls": max_calls,
-        "memory": memory,
-    }
-
-
 # -- commands ------------------------------------------------------------------------------------------------
 
 
 @app.command()
+@takes_problem
 def inspect(
-    file: File,
-    shape: Shape = None,
-    cluster: ClusterName = None,
-    costs: CostsFile = None,
-    scale_to: ScaleTo = None,
-    precision: Precision = None,
-    model: ModelName = None,
-    contiguity: Contiguity = None,
-    comm: Comm = None,
-    objective: Objective = None,
-    schedule: Schedule = None,
-    max_calls: MaxCalls = None,
-    memory: Memory = None,
-    pin: Pin = None,
-    forbid: Forbid = None,
+    asked: Asked,
     coarsen: Coarsen = None,
     as_json: Json = False,
 ) -> None:
     """Show what is in a file: ops, tensors, devices, lower bounds."""
-    from loadmaster import api
     from loadmaster.report._documents import problem_document, to_json
 
-    settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
-    op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
-    shapes, pins, forbids = shape or (), pin or (), forbid or ()
-    problem = api.problem(
-        file, cluster, model, shapes=shapes, pins=pins, forbids=forbids, **op_times, **settings
-    )
+    problem = asked.problem()
     document = problem_document(problem)
     if coarsen is not None:
         from loadmaster.problem.coarsen import coarsen as coarsened
@@ -267,22 +118,9 @@ def inspect(
 
 
 @app.command()
+@takes_problem
 def place(
-    file: File,
-    shape: Shape = None,
-    cluster: ClusterName = None,
-    costs: CostsFile = None,
-    scale_to: ScaleTo = None,
-    precision: Precision = None,
-    model: ModelName = None,
-    contiguity: Contiguity = None,
-    comm: Comm = None,
-    objective: Objective = None,
-    schedule: Schedule = None,
-    max_calls: MaxCalls = None,
-    memory: Memory = None,
-    pin: Pin = None,
-    forbid: Forbid = None,
+    asked: Asked,
     method: Annotated[
         str, typer.Option(metavar="NAME", help="How to search; see 'loadmaster methods'.")
     ] = "auto",
@@ -300,7 +138,7 @@ def place(
     as_json: Json = False,
 ) -> None:
     """Place a model: find a placement and prove how good it is."""
-    seconds, parameters = _seconds(budget), _parameters(set_)
+    seconds, parameters = read_seconds(budget), read_parameters(set_)
     from loadmaster import api
     from loadmaster._atomic import check_writable
     from loadmaster.plan import Plan, solution_document
@@ -308,12 +146,7 @@ def place(
 
     for path in filter(None, (output, report)):
         check_writable(path)
-    settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
-    op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
-    shapes, pins, forbids = shape or (), pin or (), forbid or ()
-    problem = api.problem(
-        file, cluster, model, shapes=shapes, pins=pins, forbids=forbids, **op_times, **settings
-    )
+    problem = asked.problem()
     with LiveProgress() as progress:
         solution = api.place(
             problem,
@@ -351,8 +184,9 @@ def place(
 
 
 @app.command()
+@takes_problem
 def evaluate(
-    file: File,
+    asked: Asked,
     placement: Annotated[
         str,
         typer.Option(
@@ -362,32 +196,13 @@ def evaluate(
             show_default=False,
         ),
     ],
-    shape: Shape = None,
-    cluster: ClusterName = None,
-    costs: CostsFile = None,
-    scale_to: ScaleTo = None,
-    precision: Precision = None,
-    model: ModelName = None,
-    contiguity: Contiguity = None,
-    comm: Comm = None,
-    objective: Objective = None,
-    schedule: Schedule = None,
-    max_calls: MaxCalls = None,
-    memory: Memory = None,
-    pin: Pin = None,
-    forbid: Forbid = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a given placement: cost, loads, memory, violations."""
     from loadmaster import api
     from loadmaster.report._documents import evaluation_document, to_json
 
-    settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
-    op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
-    shapes, pins, forbids = shape or (), pin or (), forbid or ()
-    problem, given = api.read_placement(
-        placement, file, cluster, model, shapes=shapes, pins=pins, forbids=forbids, **op_times, **settings
-    )
+    problem, given = asked.placement(placement)
     document = evaluation_document(problem, given, api.evaluate(problem, given))
     if as_json:
         typer.echo(to_json(document))
@@ -398,22 +213,9 @@ def evaluate(
 
 
 @app.command()
+@takes_problem
 def compare(
-    file: File,
-    shape: Shape = None,
-    cluster: ClusterName = None,
-    costs: CostsFile = None,
-    scale_to: ScaleTo = None,
-    precision: Precision = None,
-    model: ModelName = None,
-    contiguity: Contiguity = None,
-    comm: Comm = None,
-    objective: Objective = None,
-    schedule: Schedule = None,
-    max_calls: MaxCalls = None,
-    memory: Memory = None,
-    pin: Pin = None,
-    forbid: Forbid = None,
+    asked: Asked,
     methods: Annotated[
         str | None,
         typer.Option("--methods", metavar="A,B,C", help="Methods to compare; by default all that can."),
@@ -426,7 +228,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare methods, each with the same budget."""
-    seconds = _seconds(budget)
+    seconds = read_seconds(budget)
     from loadmaster import api
     from loadmaster._atomic import check_writable
     from loadmaster.plan import solution_document
@@ -436,12 +238,7 @@ def compare(
 
     if report is not None:
         check_writable(report)
-    settings = _settings(contiguity, comm, objective, schedule, max_calls, memory)
-    op_times = {"costs": costs, "scale_to": scale_to, "precision": precision}
-    shapes, pins, forbids = shape or (), pin or (), forbid or ()
-    problem = api.problem(
-        file, cluster, model, shapes=shapes, pins=pins, forbids=forbids, **op_times, **settings
-    )
+    problem = asked.problem()
     groups = None if coarsen is None else coarsened(problem, coarsen)
     names = (
         _supported(problem if groups is None else groups.coarse)
@@ -590,6 +387,7 @@ def export(
 cli_report.register(app)
 cli_runtime.register(app)
 cli_reproduce.register(app)
+cli_learn.register(app)
 
 
 if __name__ == "__main__":

@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from loadmaster.cli_options import Json, PlanFile, read_seconds
 from loadmaster.errors import InputError
 
 if TYPE_CHECKING:
     from loadmaster.problem import Problem, Solution
 
-__all__ = ["ReportFile", "register", "write_report"]
-
-PlanFile = Annotated[
-    str, typer.Argument(metavar="PLAN", help="A plan that 'place -o' wrote.", show_default=False)
-]
-ReportFile = Annotated[
-    str | None, typer.Option("--report", metavar="HTML", help="Write a report to look at to this file.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+__all__ = ["register", "write_report"]
 
 
 def register(app: typer.Typer) -> None:
@@ -88,13 +81,12 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Explain a plan: bottleneck, critical path, cuts, waits, what-ifs; or why one op is where it is."""
-    from loadmaster import cli
     from loadmaster.plan import Plan
     from loadmaster.report import _explain
     from loadmaster.report._documents import to_json
     from loadmaster.report._tables import show
 
-    seconds = cli._seconds(again, "--re-place")
+    seconds = read_seconds(again, "--re-place")
     loaded = Plan.load(plan)
     problem, solution = loaded.problem(), loaded.solution()
     if op is not None:

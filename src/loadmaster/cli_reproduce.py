@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from loadmaster.cli_options import Json
+
 __all__ = ["register"]
 
 
@@ -34,7 +36,7 @@ def reproduce(
         str, typer.Option(metavar="FOLDER", help="Where the page, its plots and its rows go.")
     ] = "docs/reproduction",
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the rows of an earlier run.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, for scripts.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Make the tables of a paper again, beside the published numbers; goes on where a run was stopped."""
     from loadmaster.report._documents import to_json

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli_report import ReportFile, write_report
+from loadmaster.cli_options import Json, ReportFile, read_seconds
+from loadmaster.cli_report import write_report
 
 __all__ = ["register"]
 
@@ -38,7 +39,6 @@ Clock = Annotated[
         metavar="wall|core", help="wall: drop disturbed samples. core: time on the core, for busy machines."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 zoo_commands = typer.Typer(
     help="List the models of the zoo, or write one that runs.",
@@ -253,11 +253,14 @@ def optimize(
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="About 40 % for placing, the rest for running.")
+        str, typer.Option(metavar="TIME", help="For everything: profile, place, run.")
     ] = "120s",
     execution: Annotated[
         str, typer.Option("--model", metavar="concurrent|pipeline", help="One request, or a stream.")
     ] = "concurrent",
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="What places, before anything is run; e.g. hsdag.")
+    ] = "auto",
     shape: Shapes = None,
     samples: Annotated[int, typer.Option(min=3, help="Undisturbed runs of each.")] = 30,
     clock: Annotated[
@@ -278,7 +281,7 @@ def optimize(
     """Find the placement that is really fastest here: profile, place, run the best few, verify."""
     import os
 
-    from loadmaster import cli, runtime
+    from loadmaster import runtime
     from loadmaster._atomic import check_writable
     from loadmaster.report._documents import to_json
     from loadmaster.report._runtime import optimized_tables
@@ -286,7 +289,7 @@ def optimize(
 
     each = [f"{chr(65 + i)}=cpu:core={core}" for i, core in enumerate(sorted(os.sched_getaffinity(0))[:26])]
     specs = runtime.parse_devices(device or each)
-    seconds = cli._seconds(budget, "--budget")
+    seconds = read_seconds(budget, "--budget")
     assert seconds is not None
     check_writable(output)
     if report is not None:
@@ -298,6 +301,7 @@ def optimize(
         shape or (),
         budget=seconds,
         model=execution,
+        method=method,
         samples=samples,
         clock=clock,
         cache=kept,

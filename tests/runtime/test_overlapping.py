@@ -30,8 +30,9 @@ from loadmaster.runtime import Measurement, Session, cut, optimize, parse_device
 from loadmaster.runtime._cutting import cut_model
 from loadmaster.runtime._devices import Devices
 from loadmaster.runtime._flow import Flow, Job
-from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, piece_features
+from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, piece_features, predict
 from loadmaster.runtime._overlapping import Overlapped, cores_of
+from loadmaster.runtime._refining import chains, refine
 
 
 def branched(path):
@@ -305,6 +306,96 @@ def test_pieces_that_wait_for_each_other_are_refused():
 def test_devices_get_cores_of_their_own():
     specs = parse_devices(["A=cpu", "B=cpu", "C=cpu"])
     assert cores_of(specs, [4, 7]) == {"A": 4, "B": 7, "C": None}
+
+
+def test_joins_of_joins_that_are_outputs_too_give_the_same(tmp_path):
+    """What enters a submodel is joined in another layout: every reader must see it as it was."""
+    generator = np.random.default_rng(1)
+
+    def conv(x, name, channels):
+        weight = generator.normal(size=(channels, x.get_output_shape(0)[1], 1, 1)).astype(np.float32) * 0.3
+        return ops.convolution(x, ops.constant(weight), [1, 1], [0, 0], [0, 0], [1, 1], name=name)
+
+    x = ops.parameter([1, 4, 6, 5], np.float32, name="image")
+    inner = ops.concat([conv(x, "a", 3), conv(x, "b", 2)], 1, name="inner")
+    outer = ops.concat([inner, conv(x, "c", 4)], 1, name="outer")
+    tall = ops.concat([conv(outer, "d", 2), conv(outer, "e", 2)], 2, name="tall")
+    pooled = ops.avg_pool(outer, [1, 1], [1, 1], [1, 1], [3, 3], True, name="pooled")
+    ends = [conv(tall, "f", 3), conv(pooled, "g", 2), inner, outer, tall]
+    model = ov.Model([ops.result(end) for end in ends], [x], "joins")
+    path = tmp_path / "joins.xml"
+    ov.save_model(model, str(path), compress_to_fp16=False)
+    with Session(path, parse_devices(["A=cpu", "B=cpu"]), cores=cores(), clock=CLOCK) as session:
+        problem = problem_of(path)
+        for seed in range(6):
+            candidate = session.load("concurrent", pieces=random_pieces(problem, seed, piece=0.0))
+            assert candidate.verify().error.relative < 1e-5
+            candidate.close()
+
+
+def test_a_stream_says_how_long_single_requests_took(branched_session, model_file):
+    pieces = random_pieces(problem_of(model_file), 1)
+    streamed = branched_session.load("pipeline", pieces=pieces, items=6)
+    alone = branched_session.load("single", device="A")
+    branched_session.measure([streamed, alone], samples=3)
+    latency = streamed.latency()
+    assert latency.requests >= 18
+    assert 0 < latency.median <= latency.p95
+    assert alone.latency() is None
+
+
+def test_openvinos_own_streams_are_measured_per_request(branched_session):
+    streams = branched_session.load("streams", threads=2, items=6)
+    found = branched_session.measure([streams], samples=3)[0]
+    assert streams.items == 6
+    assert found.median > 0
+
+
+def test_measuring_ends_in_time_with_the_fewest_samples(branched_session):
+    alone = branched_session.load("single", device="A")
+    found = branched_session.measure([alone], samples=10_000, until=time.monotonic(), fewest=3)[0]
+    assert 3 <= found.kept < 10_000
+
+
+# -- refining ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=problems(), data=st.data())
+def test_chains_hold_every_class_once_and_nothing_reads_from_their_middle(problem, data):
+    found = chains(problem)
+    assert sorted(c for chain in found for c in chain) == list(range(problem.classes))
+    place = {c: (number, at) for number, chain in enumerate(found) for at, c in enumerate(chain)}
+    for u, v in zip(*problem.graph.arcs, strict=True):
+        (one, i), (two, j) = place[int(problem.class_of[u])], place[int(problem.class_of[v])]
+        if one != two:
+            assert i == len(found[one]) - 1
+            assert j == 0
+
+
+def test_refining_finds_the_overlap_and_never_makes_it_worse(model_file):
+    problem = problem_of(model_file)
+    fit = OverlapFit()
+
+    def cost(placement):
+        return predict(problem, cut(problem, placement), fit)
+
+    alone = Placement(np.zeros(problem.n, np.int32))
+    assert cost(refine(problem, alone, fit, seconds=20.0)) < 0.8 * cost(alone)
+    for seed in range(3):
+        start = Placement(np.random.default_rng(seed).integers(2, size=problem.n))
+        assert cost(refine(problem, start, fit, seconds=0.5)) <= cost(start)
+        assert refine(problem, start, fit, seconds=0.0) == start
+
+
+def test_a_long_stream_goes_at_the_pace_of_the_busiest_device(model_file):
+    problem = problem_of(model_file).with_model(Pipeline())
+    device = (problem.graph.position >= problem.n // 2).astype(np.int32)
+    pieces = cut(problem, Placement(device))
+    fit = OverlapFit(1.0, 0.0, 0.0, 0.0)
+    loads = np.bincount([" AB".index(p.device) - 1 for p in pieces], [1e-3 * len(p.ops) for p in pieces])
+    assert predict(problem, pieces, fit) == pytest.approx(loads.sum())
+    assert predict(problem, pieces, fit, items=10**9) == pytest.approx(loads.max())
 
 
 # -- optimizing ----------------------------------------------------------------------------------------------

@@ -22,9 +22,11 @@ from loadmaster.errors import (
     WorkerError,
     WrongOutputError,
 )
+from loadmaster.graph._openvino import openvino_model
 from loadmaster.runtime import Cache, DeviceSpec, Session, available, parse_devices
 from loadmaster.runtime._comparing import F32_TOLERANCE, check, difference
 from loadmaster.runtime._devices import Devices
+from loadmaster.runtime._executors import _culprit, _submodels
 from loadmaster.runtime._measuring import Sample, bootstrap, summarise, timed
 
 # -- devices -------------------------------------------------------------------------------------------------
@@ -129,6 +131,20 @@ def test_candidates_are_measured_in_turns(session, graph):
 def test_an_unknown_device_is_an_error(session, graph):
     with pytest.raises(RunError, match="there is no device 'Z': the devices are A, B, C"):
         session.load("hetero", placement=dict.fromkeys(graph.names, "Z"))
+
+
+def test_a_plan_that_hetero_cannot_run_is_blamed_on_a_submodel(network):
+    model = openvino_model(network)
+    names = [n.get_friendly_name() for n in model.get_ordered_ops()]
+    half = len(names) // 2
+    where = {name: "A" if at < half else "B" for at, name in enumerate(names)}
+    devices = Devices(parse_devices(DEVICES[:2]))
+    last = [name for name in names if any(name in piece.ops for piece in _submodels(model, where))][-1]
+    said = _culprit(model, devices, where, RuntimeError(f"something about node '{last}'"))
+    assert said.startswith("the submodel on device 'B' from op ")
+    assert said.endswith(f"at op {last!r}")
+    said = _culprit(model, devices, where, RuntimeError("who knows"))
+    assert said == "the placement, though each of its submodels compiles by itself"
 
 
 def test_nothing_is_timed_when_outputs_are_wrong(session, graph, monkeypatch):

@@ -12,9 +12,11 @@ import numpy.typing as npt
 from loadmaster.errors import RunError
 from loadmaster.graph._openvino_file import one_line
 from loadmaster.runtime._affinity import place_nodes, set_affinity
+from loadmaster.runtime._cutting import cut_model
 from loadmaster.runtime._devices import Devices
 from loadmaster.runtime._measuring import Sample, run_queue_wait
 from loadmaster.runtime._overlapping import concurrent, pipeline
+from loadmaster.runtime._pieces import DATA, Piece
 
 __all__ = ["EXECUTORS", "Executor", "Span"]
 
@@ -48,8 +50,14 @@ class Executor(Protocol):
 class Compiled:
     """A model that OpenVINO runs by itself, on one device or through HETERO."""
 
-    def __init__(self, compiled: Any, devices: Mapping[str, str], again: Any) -> None:
-        self._compiled, self._devices, self._again = compiled, devices, again
+    def __init__(
+        self,
+        compiled: Any,
+        devices: Mapping[str, str],
+        again: Any,
+        culprit: Callable[[RuntimeError], str] = lambda _: "the model",
+    ) -> None:
+        self._compiled, self._devices, self._again, self._culprit = compiled, devices, again, culprit
         self.submodels = submodel_count(compiled)
         self._request = compiled.create_infer_request()
 
@@ -61,7 +69,10 @@ class Compiled:
             self._request.set_input_tensor(at, tensor)
 
     def infer(self) -> None:
-        self._request.infer()
+        try:
+            self._request.infer()
+        except RuntimeError as error:
+            raise RunError(f"OpenVINO cannot run {self._culprit(error)} ({one_line(error)})") from None
 
     def outputs(self) -> list[npt.NDArray[Any]]:
         return [self._request.get_output_tensor(i).data.copy() for i in range(len(self._compiled.outputs))]
@@ -135,25 +146,58 @@ def hetero(model: Any, devices: Devices, *, placement: Mapping[str, str]) -> Com
     if len(used) == 1:
         return single(model, devices, device=used[0])
 
+    def culprit(error: RuntimeError) -> str:
+        return _culprit(model, devices, where, error)
+
     def compiled(**more: Any) -> Any:
         try:
             return devices.compile_hetero(fresh, used, **more)
         except RuntimeError as error:
-            raise RunError(
-                f"HETERO cannot compile {_culprit(fresh, where, error)} ({one_line(error)})"
-            ) from None
+            raise RunError(f"HETERO cannot compile {culprit(error)} ({one_line(error)})") from None
 
-    return Compiled(compiled(), where, lambda: compiled(PERF_COUNT=True))
+    return Compiled(compiled(), where, lambda: compiled(PERF_COUNT=True), culprit)
 
 
-def _culprit(model: Any, where: Mapping[str, str], error: RuntimeError) -> str:
-    """The submodel that a message of OpenVINO's is about, as well as it can be told."""
+def _culprit(model: Any, devices: Devices, where: Mapping[str, str], error: RuntimeError) -> str:
+    """The submodel that a message of OpenVINO's is about.
+
+    The one that holds an op which the message names; else the first that its device cannot compile by itself.
+    """
     text = str(error)
-    named = [node for node in model.get_ordered_ops() if f"'{node.get_friendly_name()}'" in text]
-    if named:
-        name = named[-1].get_friendly_name()
-        return f"the submodel on device {where[name]!r} that op {name!r} is in"
-    return "the placement"
+    pieces = _submodels(model, where)
+    for node in reversed(model.get_ordered_ops()):
+        name = node.get_friendly_name()
+        if f"'{name}'" in text:
+            piece = next((piece for piece in pieces if name in piece.ops), Piece(where[name], (name,)))
+            return _named(piece, name)
+    for part in cut_model(model, pieces, channels_last=False):
+        try:
+            devices.compile(part.model, part.piece.device)
+        except RuntimeError:
+            return _named(part.piece, None)
+    return "the placement, though each of its submodels compiles by itself"
+
+
+def _submodels(model: Any, where: Mapping[str, str]) -> list[Piece]:
+    """The ops of each device between two changes of the device."""
+    level: dict[str, int] = {}
+    found: dict[tuple[int, str], list[str]] = {}
+    for node in model.get_ordered_ops():
+        if node.get_type_name() in DATA:
+            continue
+        name = node.get_friendly_name()
+        sources = [port.get_source_output().get_node().get_friendly_name() for port in node.inputs()]
+        level[name] = max(
+            (level[source] + (where[source] != where[name]) for source in sources if source in level),
+            default=0,
+        )
+        found.setdefault((level[name], where[name]), []).append(name)
+    return [Piece(device, tuple(found[at, device])) for at, device in sorted(found)]
+
+
+def _named(piece: Piece, op: str | None) -> str:
+    inside = f", at op {op!r}" if op is not None else ""
+    return f"the submodel on device {piece.device!r} from op {piece.ops[0]!r} to {piece.ops[-1]!r}{inside}"
 
 
 class AllCores(Compiled):
@@ -185,11 +229,53 @@ def all_cores(model: Any, devices: Devices, *, threads: int, precision: str = "f
     return AllCores(compiled(), threads, lambda: compiled(PERF_COUNT=True))
 
 
+class Streams(AllCores):
+    """OpenVINO by itself on a stream of requests: one at a time on each of several cores, no placement."""
+
+    def __init__(self, compiled: Any, threads: int, again: Any, items: int) -> None:
+        super().__init__(compiled, threads, again)
+        self.items = items
+        self._requests = [self._request, *(compiled.create_infer_request() for _ in range(threads - 1))]
+
+    def feed(self, inputs: Arrays) -> None:
+        super().feed(inputs)
+        for request in self._requests:
+            for at, tensor in enumerate(self._inputs):
+                request.set_input_tensor(at, tensor)
+
+    def infer(self, items: int | None = None) -> None:
+        """Run the whole stream, or so many ``items``, on the same inputs."""
+        busy: list[Any] = []
+        for number in range(items or self.items):
+            if len(busy) == len(self._requests):
+                busy.pop(0).wait()
+            request = self._requests[number % len(self._requests)]
+            request.start_async()
+            busy.append(request)
+        for request in busy:
+            request.wait()
+
+    def once(self) -> None:
+        """Run every request once: enough to see whether the outputs are right."""
+        self.infer(len(self._requests))
+
+
+def streams(model: Any, devices: Devices, *, threads: int, items: int, precision: str = "f32") -> Streams:
+    """What OpenVINO makes of so many cores and a stream of requests by itself."""
+    name = f"reference-{precision}"
+
+    def compiled(**more: Any) -> Any:
+        return devices.compile(model, name, INFERENCE_NUM_THREADS=threads, NUM_STREAMS=threads, **more)
+
+    return Streams(compiled(), threads, lambda: compiled(PERF_COUNT=True), items)
+
+
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "single": single,
     "auto": auto,
     "hetero": hetero,
     "all-cores": all_cores,
+    "streams": streams,
     "concurrent": concurrent,
     "pipeline": pipeline,
 }

@@ -1,0 +1,603 @@
+"""GDP as published: one policy that reads a whole graph and gives every node a device at once.
+
+Y. Zhou et al., "GDP: Generalized device placement for dataflow graphs", arXiv 1910.01578, 2019; with what its
+successor says about sizes: Y. Zhou et al., "Transferable graph optimizers for ML compilers", NeurIPS 2020.
+
+The paper's:
+
+- GraphSAGE with max pooling and a sigmoid on messages, weights shared by all nodes and graphs (:class:`Encoder`);
+- nodes in topological order, in segments; a segment's attention also sees the hidden states of the segment before,
+  through which no gradient flows (Transformer-XL), and no positions are encoded (:class:`SegmentAttention`);
+- superposition: a further attention layer makes a context of the graph, which gates the input of every dense
+  layer of the placer (:class:`Dense`);
+- all nodes decided at once and independently, PPO, reward -sqrt(time), -10 for a placement that does not fit, the
+  mean of a graph's earlier trials as the baseline, Adam; training on one graph or on several at once with equal
+  weight, and then no or less than 50 updates on a graph not seen.
+
+Ours, where the paper is silent or no source was to be had:
+
+- features: an embedding of op types (UNK for unknown ones), shapes, degrees, depth and height, and, unless
+  ``costs`` is off, work, time and memory, each standardised within the graph and once more on a common scale;
+- messages from producers and consumers alike, zero for a node without neighbours; the width, the numbers of layers
+  and heads, and the length of segments; no causal mask, since outputs are not fed back; norms before each layer;
+- the context is the mean over the nodes ("graph") and gates as 1 + a projection that starts at zero, so that an
+  untrained gate changes nothing;
+- ratios of PPO clipped node by node (the ratio of a whole placement is a product of thousands), advantages divided
+  by the deviation of the graph's valid trials and cut off at ``LIMIT``, entropy that falls during the budget;
+- the head is as wide as the largest cluster trained on; devices that a problem has not are masked like those that an
+  op may not use. Which device is which is learnt by number, so clusters should list theirs in the same order.
+- the likeliest placement is costed at every update.
+
+Time and memory are O(nodes (segment + memory) + arcs) for each layer. Everything random comes from numpy or the
+seeded generator of PyTorch; on one thread a run repeats.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from loadmaster._atomic import write_atomically
+from loadmaster.errors import InputError
+from loadmaster.graph._order import longest_path_levels
+from loadmaster.placers._base import parameters
+from loadmaster.placers._feasible import prove_infeasible
+from loadmaster.placers._search import Budget, Search
+from loadmaster.placers._walkers import first_start
+from loadmaster.placers.learned._checkpoint import Checkpoint
+from loadmaster.placers.learned._gdp_paper_method import NETWORK, GdpPaper
+from loadmaster.placers.learned._parsing import sample_devices
+from loadmaster.placers.learned._scalars import Scalars
+from loadmaster.placers.learned._units import Units, learn_costs, units_of
+from loadmaster.problem import Placement, Problem, Solution
+
+__all__ = ["Network", "State", "quiet_torch", "train_batch", "train_one"]
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float64]
+
+FAILED = -10.0
+"""Reward of a placement that breaks a constraint."""
+LIMIT = 4.0
+"""Largest advantage, in standard deviations."""
+NEVER = -1e9
+"""A logit of probability 0 that leaves gradients finite."""
+FORMAT = "loadmaster-gdp-paper/1"
+
+
+# -- what the policy sees ------------------------------------------------------------------------------------
+
+
+class Inputs(NamedTuple):
+    """A graph as tensors."""
+
+    types: Tensor
+    """(nodes, 1 + vocabulary) share of each op type among the ops of a node; the first is UNK."""
+    numbers: Tensor
+    """(nodes, columns)."""
+    sender: Tensor
+    """(messages,)."""
+    receiver: Tensor
+    """(messages,)."""
+    allowed: Tensor
+    """(nodes, devices) bool."""
+
+
+def inputs_of(units: Units, vocabulary: Sequence[str], devices: int, settings: GdpPaper) -> Inputs:
+    """The features of a graph, with as many devices as the policy knows."""
+    code = {name: 1 + i for i, name in enumerate(vocabulary)}
+    kind = np.array([code.get(name, 0) for name in units.problem.graph.op_types], np.int64)
+    types = np.zeros((units.count, 1 + len(vocabulary)))
+    np.add.at(types, (units.of_op, kind), 1.0)
+    types /= np.maximum(types.sum(axis=1, keepdims=True), 1.0)
+    allowed = np.zeros((units.count, devices), np.bool_)
+    allowed[:, : units.problem.devices] = units.allowed
+    ends = {
+        "in": (units.tail, units.head),
+        "out": (units.head, units.tail),
+        "both": (np.concatenate([units.tail, units.head]), np.concatenate([units.head, units.tail])),
+    }[settings.neighbours]
+    return Inputs(
+        _float(types),
+        _float(_numbers(units, costs=settings.costs)),
+        _long(ends[0]),
+        _long(ends[1]),
+        torch.from_numpy(allowed),
+    )
+
+
+def _numbers(units: Units, *, costs: bool) -> FloatArray:
+    """(nodes, columns) logarithms of sizes, standardised and on a common scale, and where the node is."""
+    problem, graph, count = units.problem, units.problem.graph, units.count
+    last = np.zeros(count, np.int64)
+    last[units.of_op[graph.topological_order]] = graph.topological_order
+    shapes = np.zeros((count, 5, 5))  # five sizes of five outputs; 0 where there is none
+    for row, v in zip(shapes, last.tolist(), strict=True):
+        for port, shape in enumerate(graph.output_shapes[v][:5]):
+            row[port, : len(shape[:5])] = np.log1p(np.maximum(shape[:5], 0))
+
+    def total(amount: FloatArray) -> FloatArray:
+        return np.bincount(units.of_op, amount, count).astype(np.float64)
+
+    sizes = [
+        np.log1p(np.bincount(units.of_op[graph.tensor_producer], graph.tensor_bytes, count)),
+        np.log1p(np.bincount(units.head, minlength=count)),
+        np.log1p(np.bincount(units.tail, minlength=count)),
+    ]
+    if costs:
+        # Times of about 1 ns to 1 s become numbers like the others.
+        sizes += [np.log1p(total(graph.flops)), np.log1p(1e9 * total(problem.mean_time))]
+        sizes += [np.log1p(total(problem.memory)), np.log1p(total(graph.param_bytes))]
+    columns = np.concatenate([shapes.reshape(count, 25), np.stack(sizes, axis=1)], axis=1)
+    spread = columns.std(axis=0)
+    standard = (columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf)
+    height = longest_path_levels(np.ascontiguousarray(graph.topological_order[::-1]), *graph.predecessors)
+    members = np.maximum(np.bincount(units.of_op, minlength=count), 1)
+    deepest = max(int(graph.levels.max(initial=0)), 1)
+    where = [2 * total(level / deepest) / members - 1 for level in (graph.levels, height)]
+    size = np.full(count, math.log1p(count) / 10)
+    return np.concatenate([standard, columns / 10, np.stack([*where, size], axis=1)], axis=1)
+
+
+# -- the network ---------------------------------------------------------------------------------------------
+
+
+class Encoder(nn.Module):  # type: ignore[misc]
+    """GraphSAGE with max pooling: h' = f(h, max over neighbours of sigmoid(W h + b))."""
+
+    def __init__(self, columns: int, types: int, settings: GdpPaper) -> None:
+        super().__init__()
+        h = settings.width
+        self.types = nn.Linear(types, settings.type_width, bias=False)
+        self.enter = nn.Linear(settings.type_width + columns, h)
+        self.message = nn.ModuleList(nn.Linear(h, h) for _ in range(settings.rounds))
+        self.mix = nn.ModuleList(nn.Linear(2 * h, h) for _ in range(settings.rounds))
+        with torch.no_grad():
+            self.types.weight[:, 0] = 0.0  # an unknown type says nothing
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """(nodes, width)."""
+        h = torch.relu(self.enter(torch.cat([self.types(inputs.types), inputs.numbers], dim=1)))
+        into = inputs.receiver[:, None].expand(-1, h.shape[1])
+        for message, mix in zip(self.message, self.mix, strict=True):
+            sent = torch.sigmoid(message(h))[inputs.sender]
+            heard = torch.zeros_like(h).scatter_reduce(0, into, sent, "amax", include_self=False)
+            h = torch.relu(mix(torch.cat([h, heard], dim=1)))
+        return h
+
+
+class Dense(nn.Module):  # type: ignore[misc]
+    """A dense layer whose input a context gates: g(c * x), where c begins as 1."""
+
+    def __init__(self, i: int, o: int, context: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(i, o)
+        self.gate = nn.Linear(context, i) if context else None
+        if self.gate is not None:
+            nn.init.zeros_(self.gate.weight)
+            nn.init.zeros_(self.gate.bias)
+
+    def forward(self, x: Tensor, context: Tensor | None) -> Tensor:
+        """(..., o); without a context the plain layer."""
+        if self.gate is not None and context is not None:
+            x = x * (1.0 + self.gate(context))
+        return self.linear(x)
+
+
+class SegmentAttention(nn.Module):  # type: ignore[misc]
+    """Attention within a segment and to the segment before it, as it was when it entered this layer.
+
+    What a layer remembers of a segment are the layer's inputs, which all are there before it begins: so all segments
+    are computed side by side, with the same result as one after the other.
+    """
+
+    def __init__(self, settings: GdpPaper, context: int) -> None:
+        super().__init__()
+        h = settings.width
+        self.heads = settings.heads
+        self.query, self.key, self.value, self.out = (Dense(h, h, context) for _ in range(4))
+
+    def forward(self, x: Tensor, seen: Tensor, context: Tensor | None) -> Tensor:
+        """(segments, length, width) from the same; ``seen``, (segments, memory + length), are the nodes that exist."""
+        segments, length, h = x.shape
+        memory = seen.shape[1] - length
+
+        def with_past(y: Tensor) -> Tensor:
+            past = torch.cat([torch.zeros_like(y[:1]), y[:-1].detach()])[:, length - memory :]
+            return torch.cat([past, y], dim=1)
+
+        # One context for the whole graph needs no past.
+        near = context if context is None or context.shape[1] == 1 else with_past(context)
+        both = with_past(x)
+
+        def split(y: Tensor) -> Tensor:
+            return y.view(segments, -1, self.heads, h // self.heads).transpose(1, 2)
+
+        y = functional.scaled_dot_product_attention(
+            split(self.query(x, context)),
+            split(self.key(both, near)),
+            split(self.value(both, near)),
+            attn_mask=seen[:, None, None, :].expand(-1, -1, length, -1),
+        )
+        return self.out(y.transpose(1, 2).reshape(segments, length, h), context)
+
+
+class Layer(nn.Module):  # type: ignore[misc]
+    """Attention (unless it is off) and two dense layers, each added to what came in."""
+
+    def __init__(self, settings: GdpPaper, context: int) -> None:
+        super().__init__()
+        h = settings.width
+        self.attention = SegmentAttention(settings, context) if settings.attention else None
+        self.before, self.between = nn.LayerNorm(h), nn.LayerNorm(h)
+        self.wide, self.narrow = Dense(h, 2 * h, context), Dense(2 * h, h, context)
+
+    def forward(self, x: Tensor, seen: Tensor, context: Tensor | None) -> Tensor:
+        """(segments, length, width)."""
+        if self.attention is not None:
+            x = x + self.attention(self.before(x), seen, context)
+        return x + self.narrow(torch.relu(self.wide(self.between(x), context)), context)
+
+
+class Network(nn.Module):  # type: ignore[misc]
+    """Encoder, context, placer: logits of every node's devices."""
+
+    def __init__(self, columns: int, types: int, devices: int, settings: GdpPaper) -> None:
+        super().__init__()
+        self.settings = settings
+        context = 0 if settings.superposition == "none" else settings.width
+        self.encoder = Encoder(columns, types, settings)
+        self.context = Layer(settings, 0) if context else None
+        self.layers = nn.ModuleList(Layer(settings, context) for _ in range(settings.layers))
+        self.norm = nn.LayerNorm(settings.width)
+        self.head = Dense(settings.width, devices, context)
+        with torch.no_grad():
+            self.head.linear.weight.mul_(settings.contrast)
+            self.head.linear.bias.zero_()
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """(nodes, devices) log-probabilities."""
+        h = self.encoder(inputs)
+        nodes = len(h)
+        length = min(self.settings.segment, nodes)
+        x, seen = segments_of(h, length, min(self.settings.memory, length))
+        context = None
+        if self.context is not None:
+            context = self.context(x, seen, None)
+            if self.settings.superposition == "graph":
+                context = context.reshape(-1, context.shape[-1])[:nodes].mean(dim=0).view(1, 1, -1)
+        for layer in self.layers:
+            x = layer(x, seen, context)
+        logits = self.head(self.norm(x), context).reshape(-1, inputs.allowed.shape[1])[:nodes]
+        return torch.log_softmax(logits.masked_fill(~inputs.allowed, NEVER), dim=1)
+
+
+def segments_of(h: Tensor, length: int, memory: int) -> tuple[Tensor, Tensor]:
+    """Nodes cut into segments, the last filled up with zeros; and which of memory and segment are nodes.
+
+    >>> x, seen = segments_of(torch.ones(5, 1), 2, 1)
+    >>> x.shape
+    torch.Size([3, 2, 1])
+    >>> seen.int().tolist()
+    [[0, 1, 1], [1, 1, 1], [1, 1, 0]]
+    """
+    count = -(-len(h) // length)
+    x = functional.pad(h, (0, 0, 0, count * length - len(h))).view(count, length, -1)
+    at = length * torch.arange(count)[:, None] + torch.arange(-memory, length)[None, :]
+    return x, (at >= 0) & (at < len(h))
+
+
+# -- weights without pickle ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What was learnt: enough to place another graph."""
+
+    settings: GdpPaper
+    vocabulary: tuple[str, ...]
+    devices: int
+    weights: dict[str, npt.NDArray[np.float32]]
+
+    def network(self) -> Network:
+        """A network with these weights."""
+        columns = self.weights["encoder.enter.weight"].shape[1] - self.settings.type_width
+        network = Network(columns, 1 + len(self.vocabulary), self.devices, self.settings)
+        network.load_state_dict({name: torch.from_numpy(a.copy()) for name, a in self.weights.items()})
+        return network
+
+    def save(self, path: str | Path) -> None:
+        """Write a ``.npz`` of plain arrays, one of which is the rest as JSON."""
+        shape = {key: value for key, value in asdict(self.settings).items() if key in NETWORK}
+        about = {"format": FORMAT, "devices": self.devices, "vocabulary": self.vocabulary, "network": shape}
+        content = io.BytesIO()
+        text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        arrays: dict[str, Any] = {"about": text, **self.weights}
+        np.savez(content, **arrays)
+        write_atomically(path, content.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path, settings: GdpPaper | None = None) -> State:
+        """Read what :meth:`save` wrote; the shape of the network is the file's, all else that of ``settings``.
+
+        Raises
+        ------
+        InputError : the file is not there, or holds something else.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            about = json.loads(bytes(arrays.pop("about")).decode())
+            if about["format"] != FORMAT:
+                raise ValueError(f"its format is {about['format']}")
+            shaped = replace(settings or GdpPaper(), **about["network"])
+            state = cls(shaped, tuple(about["vocabulary"]), int(about["devices"]), arrays)
+            state.network()
+        except Exception as error:  # a file can be broken in many ways
+            raise InputError(f"{path}: holds no weights of gdp-paper ({error})") from None
+        return state
+
+
+def _state(network: Network, vocabulary: tuple[str, ...]) -> State:
+    weights = {name: tensor.detach().numpy().copy() for name, tensor in network.state_dict().items()}
+    return State(network.settings, vocabulary, network.head.linear.out_features, weights)
+
+
+# -- training ------------------------------------------------------------------------------------------------
+
+
+class Trials:
+    """Mean and deviation of the rewards of a graph's valid trials so far."""
+
+    def __init__(self, decay: float) -> None:
+        self.decay, self.weight, self.mean, self.square = decay, 0.0, 0.0, 0.0
+
+    def advantages(self, reward: FloatArray) -> FloatArray:
+        """How much better each of these trials was than the ones before, in deviations; then they belong to them."""
+        valid = reward[reward > FAILED]
+        mean = self.mean if self.weight else float(valid.mean()) if len(valid) else FAILED
+        self._note(valid)
+        deviation = math.sqrt(max(self.square - self.mean**2, 0.0))
+        floor = 1e-6 * max(abs(self.mean), 1e-30)  # where all trials cost the same there is nothing to learn
+        return np.clip((reward - mean) / max(deviation, floor), -LIMIT, LIMIT)
+
+    def _note(self, valid: FloatArray) -> None:
+        if not len(valid):
+            return
+        kept = self.weight * (1.0 - self.decay)
+        self.weight = kept + len(valid)
+        self.mean = (kept * self.mean + float(valid.sum())) / self.weight
+        self.square = (kept * self.square + float((valid**2).sum())) / self.weight
+
+    def state_dict(self) -> dict[str, float]:
+        """For a checkpoint."""
+        return {"weight": self.weight, "mean": self.mean, "square": self.square}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """From a checkpoint."""
+        self.weight, self.mean, self.square = state["weight"], state["mean"], state["square"]
+
+
+class Task:
+    """One graph that is trained on: its search, what the policy sees of it, and the trials so far."""
+
+    def __init__(self, search: Search, units: Units, inputs: Inputs, settings: GdpPaper) -> None:
+        self.search, self.units, self.inputs, self.settings = search, units, inputs, settings
+        self.trials = Trials(settings.decay)
+        self.gain = torch.zeros(0)
+
+    def draw(self, log_q: Tensor, rng: np.random.Generator) -> FloatArray:
+        """Cost placements drawn from (nodes, devices) log-probabilities and note what they are worth; the costs."""
+        q = log_q.detach().double().exp().numpy()
+        left = self.search.evaluations_left
+        rows = [sample_devices(q, rng.random(len(q))) for _ in range(min(self.settings.batch, left))]
+        best = [q.argmax(axis=1)] if self.settings.greedy and len(rows) < left else []
+        choice = np.stack([*rows, *best]).astype(np.int32)
+        cost = (learn_costs if self.settings.repair else _costs)(self.search, self.units, choice)
+        drawn = cost[: len(rows)]
+        reward = np.where(np.isfinite(drawn), -np.sqrt(np.maximum(drawn, 0.0)), FAILED)
+        advantage = self.trials.advantages(reward)
+        # The sum over placements depends only on who chose what: all are learnt from at the price of one.
+        gain = np.zeros((2, *q.shape))
+        node = np.arange(len(q))
+        for row, a in zip(rows, advantage.tolist(), strict=True):
+            gain[int(a < 0), node, row] += a
+        self.gain = _float(gain / (len(rows) * len(q)))
+        return cost
+
+
+def clipped_gain(ratio: Tensor, gain: Tensor, clip: float) -> Tensor:
+    """The clipped objective of PPO, summed over placements: min(r A, clip(r) A).
+
+    ``ratio`` is (nodes, devices), ``gain`` (2, nodes, devices): positive and negative advantages of the placements
+    with this node on this device, added up. For A > 0 the minimum is A min(r, 1 + clip), else A max(r, 1 - clip).
+    """
+    return (gain[0] * ratio.clamp(max=1 + clip) + gain[1] * ratio.clamp(min=1 - clip)).sum()
+
+
+def update_policy(
+    tasks: Sequence[Task], network: Network, optimizer: torch.optim.Optimizer, before: list[Tensor], weight: float
+) -> float:  # fmt: skip
+    """The clipped steps of one update, every graph with equal weight; the mean entropy before the last."""
+    settings = network.settings
+    entropy = 0.0
+    for epoch in range(settings.epochs):
+        optimizer.zero_grad()
+        entropy = 0.0
+        for task, old in zip(tasks, before, strict=True):
+            log_q = network(task.inputs) if epoch or not old.requires_grad else old
+            choices = task.inputs.allowed.sum(dim=1)
+            free = choices > 1
+            spread = -(log_q.exp() * log_q).sum(dim=1)[free] / choices[free].log()
+            even = spread.mean() if len(spread) else torch.zeros(())
+            objective = clipped_gain((log_q - old.detach()).exp(), task.gain, settings.clip) + weight * even
+            (-objective / len(tasks)).backward()
+            entropy += float(even.detach()) / len(tasks)
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+    return entropy
+
+
+def train_one(search: Search, units: Units, settings: GdpPaper, seed: int) -> None:
+    """Train on one graph until the updates are made or the budget is used up; the search keeps the best placement."""
+    rng = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    if settings.weights:
+        state = State.load(settings.weights, settings)
+        _check_devices(state, units.problem)
+        settings, vocabulary, devices = state.settings, state.vocabulary, state.devices
+        network = state.network()
+        inputs = inputs_of(units, vocabulary, devices, settings)
+    else:
+        vocabulary = tuple(sorted(set(units.problem.graph.op_types)))
+        inputs = inputs_of(units, vocabulary, units.problem.devices, settings)
+        network = Network(inputs.numbers.shape[1], 1 + len(vocabulary), units.problem.devices, settings)
+    task = Task(search, units, inputs, settings)
+    optimizer = torch.optim.Adam(network.parameters(), settings.learning_rate, fused=True)
+    trained: dict[str, Any] = {"policy": network, "optimizer": optimizer, "trials": task.trials}
+    checkpoint = Checkpoint(settings.checkpoint, search, settings, seed, trained, rng)
+    scalars = Scalars(settings.log_dir, search)
+    update = checkpoint.resume()
+    log_q = network(inputs)
+    while not settings.updates or update < settings.updates:
+        search.check()
+        entropy = 0.0
+        cost = task.draw(log_q, rng)
+        if settings.learn:
+            weight = _entropy_weight(settings, _progress(search, update, settings.updates))
+            entropy = update_policy([task], network, optimizer, [log_q], weight)
+            log_q = network(inputs)
+        update += 1
+        scalars.write(update, cost=float(cost.min()), entropy=entropy)
+        checkpoint.save(update)
+    checkpoint.save(update, now=True)
+
+
+def train_batch(
+    problems: Sequence[Problem],
+    settings: GdpPaper | None = None,
+    *,
+    evaluations: int,
+    seed: int = 0,
+    state: State | None = None,
+    colocate: Sequence[str] | None = None,
+    on_update: Callable[[int, list[float]], None] | None = None,
+) -> tuple[State, list[Solution]]:
+    """Train one policy on several graphs at once: what it learnt, and the best placement drawn for each graph.
+
+    Parameters
+    ----------
+    problems : their devices should be alike and in the same order; the largest number is the policy's.
+    evaluations : placements costed for each graph.
+    state : weights to start from; random ones by default.
+    colocate : coarsening rules of each graph, in place of the one of ``settings``.
+    on_update : called with the number of updates made and the best costs so far. Ctrl-C keeps what was learnt.
+    """
+    if not problems:
+        raise InputError("gdp-paper: there is no graph to train on")
+    settings = settings or GdpPaper()
+    rng = np.random.default_rng(seed)
+    with quiet_torch(settings.threads):
+        torch.manual_seed(seed)
+        rules = colocate or [settings.colocate] * len(problems)
+        every = [units_of(problem, rule) for problem, rule in zip(problems, rules, strict=True)]
+        if state is None:
+            vocabulary = tuple(sorted({t for problem in problems for t in problem.graph.op_types}))
+            devices = max(problem.devices for problem in problems)
+        else:
+            for problem in problems:
+                _check_devices(state, problem)
+            vocabulary, devices = state.vocabulary, state.devices
+            shape = {f.name: getattr(state.settings, f.name) for f in fields(GdpPaper) if f.name in NETWORK}
+            settings = replace(settings, **shape)
+        tasks = []
+        for problem, units in zip(problems, every, strict=True):
+            prove_infeasible(problem)
+            search = Search(problem, Budget(evaluations=evaluations), settings.name)
+            first_start(search, None, seed)
+            tasks.append(Task(search, units, inputs_of(units, vocabulary, devices, settings), settings))
+        columns = tasks[0].inputs.numbers.shape[1]
+        network = state.network() if state else Network(columns, 1 + len(vocabulary), devices, settings)
+        optimizer = torch.optim.Adam(network.parameters(), settings.learning_rate, fused=True)
+        update = 0
+        try:
+            while min(task.search.evaluations_left for task in tasks) > 0:
+                weight = _entropy_weight(settings, _progress(tasks[0].search, update, 0))
+                # Without their graphs: those of all tasks together might not fit into memory.
+                with torch.no_grad():
+                    before = [network(task.inputs) for task in tasks]
+                for task, log_q in zip(tasks, before, strict=True):
+                    task.draw(log_q, rng)
+                update_policy(tasks, network, optimizer, before, weight)
+                update += 1
+                if on_update is not None:
+                    on_update(update, [task.search.cost for task in tasks])
+        except KeyboardInterrupt:
+            for task in tasks:
+                task.search.stopped = "interrupted"
+        solutions = [task.search.solution(seed, parameters(settings)) for task in tasks]
+        return _state(network, vocabulary), solutions
+
+
+@contextmanager
+def quiet_torch(threads: int) -> Iterator[None]:
+    """PyTorch on so many threads, its random numbers and threads afterwards as they were."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.random.fork_rng([]):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _costs(search: Search, units: Units, choice: IntArray) -> FloatArray:
+    """(k,) costs of the (k, nodes) choices as they are, infinite where infeasible; the best is kept."""
+    device = choice[:, units.of_op]
+    cost, feasible = search.evaluator.evaluate_batch(device)
+    value = np.where(feasible, cost, np.inf)
+    best = int(value.argmin())
+    search.offer(Placement(device[best]), float(value[best]))
+    return value
+
+
+def _entropy_weight(settings: GdpPaper, done: float) -> float:
+    return settings.entropy * (settings.entropy_end / settings.entropy) ** done if settings.entropy else 0.0
+
+
+def _progress(search: Search, update: int, updates: int) -> float:
+    """Share of the training that is done, by whatever limits it first."""
+    done = [update / updates] if updates else [0.0]
+    if search.budget.evaluations is not None:
+        done.append(search.evaluations / search.budget.evaluations)
+    if search.budget.seconds is not None:
+        done.append(search.seconds / max(search.budget.seconds, 1e-9))
+    return min(max(done), 1.0)
+
+
+def _check_devices(state: State, problem: Problem) -> None:
+    if problem.devices > state.devices:
+        raise InputError(
+            f"gdp-paper: the weights know {state.devices} devices, the problem has {problem.devices}: "
+            "train on a cluster at least as large"
+        )
+
+
+def _long(array: npt.NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.asarray(array, np.int64))
+
+
+def _float(array: npt.NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.asarray(array, np.float32))
