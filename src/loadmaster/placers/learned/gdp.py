@@ -57,7 +57,8 @@ class Gdp:
     noise: float = 0.05
     """Standard deviation of that noise."""
     guard: bool = True
-    """Also try ``heft`` and every single device, so that the answer is never worse; off, it is the policy's own."""
+    """Also try ``heft``, every single device and (on graphs that are not large) the same passes with the plain rule,
+    so that the answer is never worse; off, it is the policy's own."""
 
     name: ClassVar[str] = "gdp"
     summary: ClassVar[str] = (
@@ -137,6 +138,8 @@ def _candidates(method: Gdp, problem: Problem, vector: FloatArray, seed: int) ->
     if method.guard:
         yield from heft_placements(problem)
         yield from map(Placement, single_devices(problem))
+        if not tracks.large:
+            yield from tracks.all(np.zeros_like(vector))
     if isinstance(problem.model, Offload):  # list schedules mostly need more calls than there may be
         yield from map(Placement, greedy_candidates(problem))
     yield from noisy(tracks, vector, method.samples, method.noise, seed)
