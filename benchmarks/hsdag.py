@@ -5,6 +5,7 @@ python -m benchmarks.hsdag --paper          hsdag-paper there, 2,000 evaluations
 python -m benchmarks.hsdag --concurrent     CPU + iGPU + dGPU against HEFT and annealing
 python -m benchmarks.hsdag --rate           policy updates per minute on 1,000 ops and two devices
 python -m benchmarks.hsdag --large          GNMT with 8 layers, 51,417 ops, on eight P100
+python -m benchmarks.hsdag --zoo            large training graphs on many devices: equal seconds for annealing and hsdag
 
 No method is given a start. Equal budgets are equal numbers of evaluations.
 """
@@ -148,7 +149,7 @@ def large(seconds: float) -> None:
     heft = PLACERS["heft"].place(problem, budget=Budget(evaluations=2))
     expert = PLACERS["expert"].place(problem, budget=Budget(evaluations=2))
     print(f"{problem.n:,} ops, 8 devices: heft {1e3 * heft.cost:.1f} ms, expert {1e3 * expert.cost:.1f} ms")
-    placer = replace(Hsdag(), colocate="matching:1000", batch=16, alone=0.0)
+    placer = replace(Hsdag(), colocate="matching:1000", batch=16)
     began = time.process_time()
     found = placer.place(problem, budget=Budget(seconds=seconds))
     processor = time.process_time() - began
@@ -158,12 +159,40 @@ def large(seconds: float) -> None:
     )
 
 
+ZOO = (("gnmt-8", "p100-8"), ("gnmt-4", "p100-4"), ("transformer-xl-4", "p100-4"))
+"""Models and clusters of ``--zoo``."""
+
+
+def compare_on_zoo(seconds: float) -> None:
+    """The same seconds for annealing and for hsdag, on graphs too large to walk over op by op."""
+    print(f"ms; annealing and hsdag {seconds:g} s each; CPU s and evaluations in brackets")
+    print("| graph | cluster | ops | heft | annealing | hsdag | bound |")
+    print("|---|---|--:|--:|--:|--:|--:|")
+    for name, cluster in ZOO:
+        problem = api.problem(f"zoo:{name}", cluster)
+        heft = PLACERS["heft"].place(problem, budget=Budget(evaluations=2))
+        row, bound = [], 0.0
+        large = {"colocate": "matching:1000", "batch": 16}
+        for method, change in (("annealing", {}), ("hsdag", large)):
+            placer = api.configured(method, change)
+            api._warm_up(placer, problem)
+            began = time.process_time()
+            found = placer.place(problem, budget=Budget(seconds=seconds))
+            processor = time.process_time() - began
+            row.append(f"{1e3 * found.cost:.1f} ({processor:.0f}; {found.evaluations:,})")
+            bound = max(bound, found.bound)
+        print(
+            f"| {name} | {cluster} | {problem.n:,} | {1e3 * heft.cost:.1f} | {' | '.join(row)} | {1e3 * bound:.1f} |",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("paper", "concurrent", "rate", "large"):
+    for name in ("paper", "concurrent", "rate", "large", "zoo"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--evaluations", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=30.0, help="of annealing, of --rate, of --large")
@@ -177,6 +206,8 @@ def main() -> None:
         rate(options.seconds)
     elif options.large:
         large(options.seconds)
+    elif options.zoo:
+        compare_on_zoo(options.seconds)
     else:
         study(options.evaluations, options.levels.split(","))
 

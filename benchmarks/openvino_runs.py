@@ -11,15 +11,18 @@ the core; every table says which clock it is by.
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
+from benchmarks.resumable import Log
 from loadmaster import api
 from loadmaster.errors import InputError, RunError
 from loadmaster.plan import Plan
@@ -36,6 +39,8 @@ from loadmaster.runtime import (
     run_plan,
 )
 from loadmaster.runtime._calibration import split_features
+from loadmaster.runtime._measuring import _busy
+from loadmaster.runtime._session import Candidate
 from loadmaster.zoo._export import export_model
 
 MODELS = "resnet-50,inception-v3,bert-base,gpt2-decode,two-tower"
@@ -49,19 +54,29 @@ class Options:
     samples: int
     clock: str
     seed: int
+    batch: int = 10
+    patience: float = 0.0
+
+
+def short(name: str) -> str:
+    """A model's name as part of a file's."""
+    return name.replace("?", "_").replace("&", "_").replace("=", "-")
 
 
 def model_file(name: str, options: Options) -> Path:
-    path = options.folder / f"{name.replace('?', '_').replace('&', '_')}.xml"
+    path = options.folder / f"{short(name)}.xml"
     if not path.exists():
         export_model(name, path)
     return path
 
 
-def profiled(name: str, devices: list[str], options: Options) -> tuple[Path, ModelProfile]:
+def profiled(
+    name: str, devices: list[str], options: Options, *, links_too: bool = True
+) -> tuple[Path, ModelProfile]:
     path = model_file(name, options)
     cache = Cache(options.folder / "measured.sqlite")
-    return path, profile_model(path, parse_devices(devices), cache=cache, clock=options.clock)
+    specs = parse_devices(devices)
+    return path, profile_model(path, specs, cache=cache, clock=options.clock, links_too=links_too)
 
 
 def interval(found: Measurement) -> str:
@@ -77,101 +92,183 @@ def spread(rows: list[str]) -> None:
 
 def equality(options: Options) -> None:
     """Random placements of co-location groups on two and three devices, against the unplaced model."""
-    spread(
-        [
-            "| model | devices | ran and equal | refused | failed | largest error | smallest control |",
-            "|---|---|---|---|---|---|---|",
-        ]
-    )
+    spread([EQUALITY_HEAD, "|---|---|---|---|---|---|---|---|"])
     for name in options.models:
         for devices in (["A=cpu", "B=cpu"], ["A=cpu", "B=cpu", "C=cpu"]):
-            path, profile = profiled(name, devices, options)
+            path, profile = profiled(name, devices, options, links_too=False)
             problem = profile.problem()
-            generator = np.random.default_rng(options.seed)
-            equal, refused, failed, errors, controls = 0, [], [], [0.0], [np.inf]
-            with Session(path, parse_devices(devices), clock=options.clock) as session:
-                for _ in range(options.count):
-                    placement = Placement(
-                        generator.integers(len(devices), size=problem.classes)[problem.class_of]
-                    )
-                    wrong = [f for f in lint(problem, placement, profile.network) if f.level == "error"]
-                    if wrong:
-                        refused.append(wrong[0].text)
-                        continue
-                    try:
-                        candidate = session.load("hetero", placement=placement.to_names(problem))
-                        found = candidate.verify()
-                    except RunError as error:
-                        failed.append(str(error))
-                        continue
-                    candidate.close()
-                    equal += 1
-                    errors.append(found.error.relative)
-                    controls.append(found.control)
-            spread(
-                [
-                    f"| {name} | {len(devices)} | {equal} of {options.count} | {len(refused)} | {len(failed)} | "
-                    f"{max(errors):.1e} | {min(controls):.1e} |",
-                    *[f"  {text}" for text in (*refused, *failed)],
-                ]
-            )
+            specs = parse_devices(devices)
+            with Session(path, specs, clock=options.clock) as session:
+
+                def load(
+                    placement: Placement, session: Session = session, problem: Problem = problem
+                ) -> Candidate:
+                    return session.load("hetero", placement=placement.to_names(problem))
+
+                equality_of(name, f"hetero, {len(devices)} devices", problem, profile, options, load)
+
+
+EQUALITY_HEAD = (
+    "| model | runtime | ran and equal | refused | failed | largest error | smallest control | submodels |"
+)
+
+
+def equality_of(
+    name: str,
+    runtime: str,
+    problem: Problem,
+    profile: ModelProfile,
+    options: Options,
+    load: Callable[[Placement], Candidate],
+) -> None:
+    """One row: random placements of co-location groups, refused by the linter, failed, or compared."""
+    log = Log(
+        options.folder / f"equality-{short(name)}-{runtime.replace(', ', '-').replace(' ', '-')}.jsonl",
+        {"graph": problem.graph.digest, "classes": problem.classes, "seed": options.seed},
+    )
+    generator = np.random.default_rng(options.seed)
+    rows = []
+    for number in range(options.count):
+        side = generator.integers(problem.devices, size=problem.classes)[problem.class_of]
+        placement = Placement(side)
+
+        def compare(placement: Placement = placement) -> dict[str, Any]:
+            wrong = [f for f in lint(problem, placement, profile.network) if f.level == "error"]
+            if wrong:
+                return {"refused": wrong[0].text}
+            try:
+                candidate = load(placement)
+                found = candidate.verify()
+            except RunError as error:
+                return {"failed": str(error)}
+            candidate.close()
+            return {"error": found.error.relative, "control": found.control, "submodels": candidate.submodels}
+
+        rows.append(log.result(number, compare))
+    equal = [row for row in rows if "error" in row]
+    refused, failed = ([row[what] for row in rows if what in row] for what in ("refused", "failed"))
+    parts = [row["submodels"] for row in equal]
+    spread(
+        [
+            f"| {name} | {runtime} | {len(equal)} of {options.count} | {len(refused)} | {len(failed)} | "
+            f"{max((row['error'] for row in equal), default=0):.1e} | "
+            f"{min((row['control'] for row in equal), default=np.inf):.1e} | "
+            f"{min(parts, default=0)} – {max(parts, default=0)} |",
+            *[f"  {text}" for text in (*refused, *failed)],
+        ]
+    )
 
 
 # -- prediction ----------------------------------------------------------------------------------------------
 
 
 def varied(problem: Problem, count: int, seed: int) -> list[Placement]:
-    """Placements on two devices, from one cut to cuts everywhere: pieces of a topological order between random
-    places, scattered groups, and both."""
+    """Placements on two devices that differ in both respects that matter: how often they change the device, and how
+    much of the model each device has.
+
+    A topological order is cut at 1 to a third of all places (uniform in the logarithm). Each piece goes to the second
+    device with a probability drawn between 0.05 and 0.95. Of every other placement a share of groups, drawn between
+    0 and one half, is then moved to the other device.
+    """
     generator = np.random.default_rng(seed)
     first = np.full(problem.classes, problem.n)
     np.minimum.at(first, problem.class_of, problem.graph.position)
     rank = np.argsort(np.argsort(first))
-    found = []
-    for i in range(count):
+    found: list[Placement] = []
+    while len(found) < count:
         pieces = int(np.exp(generator.uniform(np.log(2), np.log(max(3, problem.classes // 3)))))
         places = np.sort(generator.choice(problem.classes - 1, pieces - 1, replace=False) + 1)
-        side = np.searchsorted(places, rank, side="right") % 2
-        if i % 2:
+        owner = generator.random(pieces) < generator.uniform(0.05, 0.95)
+        side = owner[np.searchsorted(places, rank, side="right")].astype(np.int32)
+        if len(found) % 2:
             scattered = generator.random(problem.classes) < generator.uniform(0.0, 0.5)
             side = np.where(scattered, 1 - side, side)
-        found.append(Placement(side[problem.class_of]))
+        if 0 < side.sum() < problem.classes:
+            found.append(Placement(side[problem.class_of]))
     return found
+
+
+PREDICTION_HEAD = [
+    "| model | placements | cuts | relative to one device | rank correlation | of two halves of the samples | "
+    "median error | worst |",
+    "|---|---|---|---|---|---|---|---|",
+]
+
+
+@dataclass
+class Guess:
+    """A placement, ready to be loaded, with what it is predicted to take relative to one device."""
+
+    how: str
+    options: dict[str, Any]
+    predicted: float
+    cuts: int
+
+
+def prediction_row(name: str, log: Log, session: Session, guesses: Sequence[Guess], options: Options) -> None:
+    """Measure in batches, all of a batch and one device alone in turns, twice; then compare."""
+    alone = session.load("single", device="A")
+    numbers = [n for n in range(len(guesses)) if n not in log.rows]
+    for at in range(0, len(numbers), options.batch):
+        batch = numbers[at : at + options.batch]
+        loaded = [session.load(guesses[n].how, **guesses[n].options) for n in batch]
+        for candidate in loaded:
+            candidate.verify()
+        wait_for_calm(options.patience)
+        halves = [session.measure([alone, *loaded], samples=options.samples) for _ in range(2)]
+        for position, n in enumerate(batch):
+            ratios = [half[1 + position].median / half[0].median for half in halves]
+            log.result(n, lambda ratios=ratios: {"halves": ratios})  # type: ignore[misc]
+        for candidate in loaded:
+            candidate.close()
+    rows = [log.rows[n] for n in range(len(guesses))]
+    first, second = (np.array([row["halves"][half] for row in rows]) for half in (0, 1))
+    measured, predicted = (first + second) / 2, np.array([guess.predicted for guess in guesses])
+    error = np.abs(predicted - measured) / measured
+    spread(
+        [
+            f"| {name} | {len(rows)} | {min(g.cuts for g in guesses)} – {max(g.cuts for g in guesses)} | "
+            f"{measured.min():.2f} – {measured.max():.2f} | "
+            f"{spearmanr(predicted, measured).statistic:.3f} | {spearmanr(first, second).statistic:.3f} | "
+            f"{np.median(error):.1%} | {error.max():.1%} |"
+        ]
+    )
+
+
+def wait_for_calm(patience: float) -> None:
+    """Until the machine does nothing else for two seconds, or the patience is over."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        before = sum(_busy().values())
+        time.sleep(2.0)
+        if sum(_busy().values()) - before <= 0.1 * 2.0 * os.sysconf("SC_CLK_TCK"):
+            return
 
 
 def prediction(options: Options) -> None:
     """The calibrated ``serial`` model against runs, on placements that it was not calibrated on."""
-    spread(
-        [
-            f"clock {options.clock}",
-            "| model | placements | tensors moved | relative to one device | rank correlation | median error | worst |",
-            "|---|---|---|---|---|---|---|",
-        ]
-    )
+    spread([f"clock {options.clock}", *PREDICTION_HEAD])
     for name in options.models:
         devices = ["A=cpu", "B=cpu"]
         path, profile = profiled(name, devices, options)
         problem = profile.problem()
-        predicted, measured, moved = [], [], []
-        log = options.folder / f"prediction-{name}-{options.clock}.json"
-        with Session(path, parse_devices(devices), clock=options.clock) as session:
-            alone = session.load("single", device="A")
-            for placement in varied(problem, options.count, options.seed):
-                candidate = session.load("hetero", placement=placement.to_names(problem))
-                base, found = session.measure([alone, candidate], samples=options.samples)
-                candidate.close()
-                predicted.append(evaluate(problem, placement).cost / profile.profiles["A"].wall)
-                measured.append(found.median / base.median)
-                moved.append(split_features(problem.graph, placement.device)[0])
-                log.write_text(json.dumps({"predicted": predicted, "measured": measured, "moved": moved}))
-        error = np.abs(np.array(predicted) - measured) / measured
-        spread(
-            [
-                f"| {name} | {len(measured)} | {min(moved)} – {max(moved)} | "
-                f"{min(measured):.2f} – {max(measured):.2f} | "
-                f"{spearmanr(predicted, measured).statistic:.3f} | {np.median(error):.1%} | {error.max():.1%} |"
-            ]
+        log = Log(
+            options.folder / f"prediction-{short(name)}-hetero-{options.clock}.jsonl",
+            {"graph": problem.graph.digest, "classes": problem.classes, "seed": options.seed},
         )
+        with Session(path, parse_devices(devices), clock=options.clock) as session:
+            guesses = [
+                Guess(
+                    "hetero",
+                    {"placement": placement.to_names(problem)},
+                    evaluate(problem, placement).cost / profile.profiles["A"].wall,
+                    split_features(problem.graph, placement.device)[0],
+                )
+                for placement in varied(problem, options.count, options.seed)
+            ]
+            prediction_row(name, log, session, guesses, options)
+        for ends, link in profile.links.items():
+            spread([f"  link {ends}: {link.latency * 1e6:.1f} us + {link.rate * 1e12:.0f} us/MB"])
 
 
 # -- precision -----------------------------------------------------------------------------------------------
@@ -207,10 +304,23 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--clock", default="wall", choices=("wall", "core"))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=10, help="prediction: placements measured in turns")
+    parser.add_argument(
+        "--patience", type=float, default=0.0, help="prediction: seconds to wait for a calm machine"
+    )
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     count = given.count or (60 if given.what == "equality" else 40)
-    options = Options(given.folder, given.models.split(","), count, given.samples, given.clock, given.seed)
+    options = Options(
+        given.folder,
+        given.models.split(","),
+        count,
+        given.samples,
+        given.clock,
+        given.seed,
+        given.batch,
+        given.patience,
+    )
     began = time.perf_counter()
     try:
         {"equality": equality, "prediction": prediction, "precision": precision}[given.what](options)

@@ -23,18 +23,33 @@ import time
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import spearmanr
 
 import loadmaster
-from benchmarks.openvino_runs import Options, interval, model_file, spread, varied
+from benchmarks.openvino_runs import (
+    EQUALITY_HEAD,
+    PREDICTION_HEAD,
+    Guess,
+    Options,
+    equality_of,
+    interval,
+    model_file,
+    prediction_row,
+    profiled,
+    short,
+    spread,
+    varied,
+    wait_for_calm,
+)
+from benchmarks.resumable import Log
 from loadmaster.errors import RunError
-from loadmaster.problem import Placement
-from loadmaster.runtime import Cache, Session, cut, optimize, parse_devices, profile_model
+from loadmaster.problem import Placement, Problem
+from loadmaster.runtime import Cache, Measurement, Session, cut, optimize, parse_devices, profile_model
 from loadmaster.runtime._devices import Devices
 from loadmaster.runtime._flow import Flow, Job
 from loadmaster.runtime._optimizing import MODELS
 from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, predict
-from loadmaster.runtime._running import STREAM, overlapping_cores
+from loadmaster.runtime._running import STREAM, Line, overlapping_cores
+from loadmaster.runtime._session import Candidate
 
 DEVICES = ["A=cpu:core=0", "B=cpu:core=1"]
 
@@ -48,8 +63,9 @@ def speed(options: Options, execution: str, budget: float) -> None:
     spread(
         [
             f"clock {options.clock}, {execution}, at least {options.samples} samples each",
-            "| model | one core | OpenVINO on 2 cores | best plan | submodels | speed-up | predicted |",
-            "|---|---|---|---|---|---|---|",
+            "| model | one core | OpenVINO on 2 cores | OpenVINO, 2 streams | best plan | submodels | speed-up | "
+            "predicted | latency (median, p95) |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
     )
     for name in options.models:
@@ -62,112 +78,105 @@ def speed(options: Options, execution: str, budget: float) -> None:
             clock=options.clock,
             cache=cache(options),
         )
-        found.plan.save(options.folder / f"plan-{name}-{execution}.json")
-        lines = {line.name: line.measurement for line in found.lines}
-        alone, own = lines["A alone"], lines["OpenVINO on 2 cores"]
+        found.plan.save(options.folder / f"plan-{short(name)}-{execution}.json")
+        lines = {line.name: line for line in found.lines}
+        alone = lines["A alone"].measurement
         assert alone is not None
-        assert own is not None
+
+        def against(line: Line | None, alone: Measurement = alone) -> str:
+            if line is None or line.measurement is None:
+                return "–"
+            return f"{interval(line.measurement)} ({alone.median / line.measurement.median:.2f}x)"
+
         best = lines.get("best plan")
-        if best is None:
-            spread([f"| {name} | {interval(alone)} | {interval(own)} | none | – | – | – |"])
+        cells = [
+            name,
+            interval(alone),
+            against(lines.get("OpenVINO on 2 cores")),
+            against(lines.get("OpenVINO, 2 streams")),
+        ]
+        if best is None or best.measurement is None:
+            spread([f"| {' | '.join(cells)} | none | – | – | – | – |"])
             continue
+        took = best.measurement
         noise = "" if found.pays else " (noise: the plan is one core)"
-        predicted = "–" if found.predicted is None else f"{found.predicted / best.median - 1:+.1%}"
-        spread(
-            [
-                f"| {name} | {interval(alone)} | {interval(own)} ({alone.median / own.median:.2f}x) | "
-                f"{interval(best)} | {best.submodels} | {alone.median / best.median:.2f}x{noise} | {predicted} |"
-            ]
-        )
+        predicted = "–" if found.predicted is None else f"{found.predicted / took.median - 1:+.1%}"
+        latency = best.latency
+        cells += [
+            interval(took),
+            str(took.submodels),
+            f"{alone.median / took.median:.2f}x{noise}",
+            predicted,
+            "–" if latency is None else f"{latency.median * 1e3:.0f}, {latency.p95 * 1e3:.0f} ms",
+        ]
+        spread([f"| {' | '.join(cells)} |", f"  screened: {found.screened}, {took.kept} samples"])
 
 
 def equality(options: Options) -> None:
     """Random placements of co-location groups, against the unplaced model, with the changed-input control."""
-    spread(
-        [
-            "| model | runtime | ran and equal | largest error | smallest control | submodels |",
-            "|---|---|---|---|---|---|",
-        ]
-    )
+    spread([EQUALITY_HEAD, "|---|---|---|---|---|---|---|---|"])
+    specs = parse_devices(DEVICES)
     for name in options.models:
-        path = model_file(name, options)
-        specs = parse_devices(DEVICES)
-        profile = profile_model(path, specs, cache=cache(options), clock=options.clock, links_too=False)
+        path, profile = profiled(name, DEVICES, options, links_too=False)
         with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
             for how, more in (("concurrent", {}), ("pipeline", {"items": 4})):
                 problem = profile.problem(model=MODELS[how])
-                generator = np.random.default_rng(options.seed)
-                equal, errors, controls, parts, failed = 0, [0.0], [np.inf], [], []
-                for _ in range(options.count):
-                    side = generator.integers(len(specs), size=problem.classes)[problem.class_of]
-                    try:
-                        candidate = session.load(how, pieces=cut(problem, Placement(side)), **more)
-                        found = candidate.verify()
-                    except RunError as error:
-                        failed.append(str(error))
-                        continue
-                    equal += 1
-                    errors.append(found.error.relative)
-                    controls.append(found.control)
-                    parts.append(candidate.submodels)
-                    candidate.close()
-                spread(
-                    [
-                        f"| {name} | {how} | {equal} of {options.count} | {max(errors):.1e} | {min(controls):.1e} | "
-                        f"{min(parts, default=0)} – {max(parts, default=0)} |",
-                        *[f"  {text}" for text in failed],
-                    ]
-                )
+
+                def load(
+                    placement: Placement,
+                    session: Session = session,
+                    problem: Problem = problem,
+                    how: str = how,
+                    more: dict[str, int] = more,
+                ) -> Candidate:
+                    return session.load(how, pieces=cut(problem, placement), **more)
+
+                equality_of(name, how, problem, profile, options, load)
 
 
 def prediction(options: Options, execution: str) -> None:
     """The calibrated model against runs, on placements that it was not calibrated on."""
-    spread(
-        [
-            f"clock {options.clock}, {execution}",
-            "| model | placements | submodels | relative to one core | rank correlation | median error | worst |",
-            "|---|---|---|---|---|---|---|",
-        ]
-    )
+    spread([f"clock {options.clock}, {execution}", *PREDICTION_HEAD])
+    specs = parse_devices(DEVICES)
     for name in options.models:
-        path, specs = model_file(name, options), parse_devices(DEVICES)
-        profile = profile_model(path, specs, cache=cache(options), clock=options.clock, links_too=False)
+        path, profile = profiled(name, DEVICES, options, links_too=False)
         problem = profile.problem(model=MODELS[execution])
-        more = {"items": STREAM} if execution == "pipeline" else {}
+        more = {"items": STREAM // 2} if execution == "pipeline" else {}
+        log = Log(
+            options.folder / f"prediction-{short(name)}-{execution}-{options.clock}.jsonl",
+            {"graph": problem.graph.digest, "classes": problem.classes, "seed": options.seed},
+        )
         with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
-            alone = session.load("single", device="A")
-            traced = []
-            for placement in varied(problem, 4, options.seed + 1):
-                pieces = cut(problem, placement)
-                candidate = session.load(execution, pieces=pieces, **more)
-                traces = [candidate.trace() for _ in range(3)]
-                taken = {
-                    n: [s["core"] for t in traces for s in t if s["submodel"] == n]
-                    for n in range(len(pieces))
-                }
-                traced.append((pieces, {n: float(np.median(v)) for n, v in taken.items()}))
-                candidate.close()
-            fit = fit_overlap(problem, traced, OverlapFit())
-            predicted, measured, parts = [], [], []
+            wait_for_calm(options.patience)
+            fit = fitted(session, problem, execution, options.seed + 1)
+            guesses = []
             for placement in varied(problem, options.count, options.seed):
                 pieces = cut(problem, placement)
-                candidate = session.load(execution, pieces=pieces, **more)
-                base, found = session.measure([alone, candidate], samples=options.samples)
-                candidate.close()
-                predicted.append(
-                    predict(problem, pieces, fit, stream=execution == "pipeline") / profile.profiles["A"].wall
+                guesses.append(
+                    Guess(
+                        execution,
+                        {"pieces": pieces, **more},
+                        predict(problem, pieces, fit, **more) / profile.profiles["A"].wall,
+                        len(pieces),
+                    )
                 )
-                measured.append(found.median / base.median)
-                parts.append(len(pieces))
-        error = np.abs(np.array(predicted) - measured) / measured
-        spread(
-            [
-                f"| {name} | {len(measured)} | {min(parts)} – {max(parts)} | "
-                f"{min(measured):.2f} – {max(measured):.2f} | "
-                f"{spearmanr(predicted, measured).statistic:.3f} | {np.median(error):.1%} | {error.max():.1%} |",
-                f"  fit: {fit.document()}",
-            ]
+            prediction_row(name, log, session, guesses, options)
+        spread([f"  fit: {fit.document()}"])
+
+
+def fitted(session: Session, problem: Problem, execution: str, seed: int) -> OverlapFit:
+    """Costs fitted to traces of four varied placements."""
+    traced = []
+    for placement in varied(problem, 4, seed):
+        pieces = cut(problem, placement)
+        candidate = session.load(
+            execution, pieces=pieces, **({"items": 4} if execution == "pipeline" else {})
         )
+        traces = [candidate.trace() for _ in range(3)]
+        taken = {n: [s["core"] for t in traces for s in t if s["submodel"] == n] for n in range(len(pieces))}
+        traced.append((pieces, {n: float(np.median(v)) for n, v in taken.items()}))
+        candidate.close()
+    return fit_overlap(problem, traced, OverlapFit())
 
 
 def memory() -> float:
@@ -270,7 +279,7 @@ except KeyboardInterrupt:
 def interrupt(options: Options) -> None:
     """Ctrl-C in the middle of a stream ends it, with no thread and no process left."""
     name = options.models[0]
-    plans = sorted(options.folder.glob(f"plan-{name}-*.json"))
+    plans = sorted(options.folder.glob(f"plan-{short(name)}-*.json"))
     if not plans:
         spread([f"Ctrl-C: run 'speed --models {name}' first, for a plan"])
         return
@@ -310,10 +319,21 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=60.0)
     parser.add_argument("--clock", default="wall", choices=("wall", "core"))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=10, help="prediction: placements measured in turns")
+    parser.add_argument(
+        "--patience", type=float, default=0.0, help="prediction: seconds to wait for a calm machine"
+    )
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     options = Options(
-        given.folder, given.models.split(","), given.count, given.samples, given.clock, given.seed
+        given.folder,
+        given.models.split(","),
+        given.count,
+        given.samples,
+        given.clock,
+        given.seed,
+        given.batch,
+        given.patience,
     )
     began = time.perf_counter()
     if given.what == "speed":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from loadmaster import __version__, cli_report, cli_reproduce, cli_runtime
+from loadmaster import __version__, cli_learn, cli_report, cli_reproduce, cli_runtime
 from loadmaster.cli_options import (
     Asked,
     Coarsen,
@@ -387,6 +387,7 @@ def export(
 cli_report.register(app)
 cli_runtime.register(app)
 cli_reproduce.register(app)
+cli_learn.register(app)
 
 
 if __name__ == "__main__":

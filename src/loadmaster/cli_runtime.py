@@ -253,11 +253,14 @@ def optimize(
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="About 40 % for placing, the rest for running.")
+        str, typer.Option(metavar="TIME", help="For everything: profile, place, run.")
     ] = "120s",
     execution: Annotated[
         str, typer.Option("--model", metavar="concurrent|pipeline", help="One request, or a stream.")
     ] = "concurrent",
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="What places, before anything is run; e.g. hsdag.")
+    ] = "auto",
     shape: Shapes = None,
     samples: Annotated[int, typer.Option(min=3, help="Undisturbed runs of each.")] = 30,
     clock: Annotated[
@@ -298,6 +301,7 @@ def optimize(
         shape or (),
         budget=seconds,
         model=execution,
+        method=method,
         samples=samples,
         clock=clock,
         cache=kept,

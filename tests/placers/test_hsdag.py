@@ -28,7 +28,7 @@ from loadmaster.graph import GraphBuilder, layered
 from loadmaster.graph._order import topological_order
 from loadmaster.hardware import accelerators
 from loadmaster.placers import PLACERS, Budget, Progress
-from loadmaster.placers.learned import hsdag
+from loadmaster.placers.learned import hsdag, hsdag_paper
 from loadmaster.placers.learned._features import FEATURES, features_of
 from loadmaster.placers.learned._fractal import fractal_dimension
 from loadmaster.placers.learned._methods import Hsdag, HsdagPaper
@@ -232,9 +232,9 @@ def test_devices_are_drawn_as_often_as_their_probability_says_and_never_at_zero(
 # -- the policy as published ---------------------------------------------------------------------------------
 
 
-def paper_policy(units: Units, **more: object) -> hsdag.PaperPolicy:
+def paper_policy(units: Units, **more: object) -> hsdag_paper.PaperPolicy:
     torch.manual_seed(0)
-    return hsdag.PaperPolicy(units, replace(HsdagPaper(), **more))  # type: ignore[arg-type]
+    return hsdag_paper.PaperPolicy(units, replace(HsdagPaper(), **more))  # type: ignore[arg-type]
 
 
 def test_d_parsing_to_the_fixed_point_leaves_one_group_per_component() -> None:
@@ -257,17 +257,17 @@ def test_f_the_gradient_reaches_the_scores_through_the_pooling_factor_alone(
     with torch.no_grad():
         _, log_q, levels, _ = policy(policy.start)
     ones = torch.ones(len(log_q))
-    step = hsdag.Step(policy.start, levels, torch.zeros(len(log_q), dtype=torch.int64), ones)
-    hsdag.paper_loss(policy, step).backward()
+    step = hsdag_paper.Step(policy.start, levels, torch.zeros(len(log_q), dtype=torch.int64), ones)
+    hsdag_paper.paper_loss(policy, step).backward()
     assert policy.edge_net[-1].weight.grad.abs().sum() > 0
-    pool = hsdag.PaperPolicy._pool
+    pool = hsdag_paper.PaperPolicy._pool
 
     def cut(self, h, adjacency, a, b, score, group):  # type: ignore[no-untyped-def]
         return pool(self, h, adjacency, a, b, score.detach(), group)
 
-    monkeypatch.setattr(hsdag.PaperPolicy, "_pool", cut)
+    monkeypatch.setattr(hsdag_paper.PaperPolicy, "_pool", cut)
     policy.zero_grad()
-    hsdag.paper_loss(policy, step).backward()
+    hsdag_paper.paper_loss(policy, step).backward()
     assert policy.edge_net[-1].weight.grad is None or policy.edge_net[-1].weight.grad.abs().sum() == 0
     assert policy.device_net[-1].weight.grad.abs().sum() > 0
 
@@ -281,9 +281,11 @@ def test_steps_side_by_side_have_the_loss_of_the_steps_one_by_one(levels: int) -
         x = policy.start + 0.3 * t
         _, log_q, parse, _ = policy(x)
         device = torch.arange(len(log_q)) % 2
-        steps.append(hsdag.Step(x, parse, device, torch.full((len(device),), 1.0 + t)))
-    one_by_one = sum(hsdag.paper_loss(policy, step).item() for step in steps)
-    together = sum(hsdag.paper_loss(policy, step).item() for step in hsdag.side_by_side(steps, units.count))
+        steps.append(hsdag_paper.Step(x, parse, device, torch.full((len(device),), 1.0 + t)))
+    one_by_one = sum(hsdag_paper.paper_loss(policy, step).item() for step in steps)
+    together = sum(
+        hsdag_paper.paper_loss(policy, step).item() for step in hsdag_paper.side_by_side(steps, units.count)
+    )
     assert together == pytest.approx(one_by_one, rel=1e-5)
 
 
@@ -319,7 +321,8 @@ def test_g_the_best_device_of_every_group_is_learnt() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"groups": "random"}, {"groups": "fixed"}, {"groups": "none"}, {"singletons": False}, {"ppo": False},
+    [{"groups": "random"}, {"groups": "fixed"}, {"groups": "none"}, {"singletons": False}, {"levels": 2},
+     {"levels": 3, "groups": "random", "singletons": False}, {"ppo": False},
      {"state_update": True}, {"learn": False}, {"entropy": 0.0}, {"features": ("position",)}],
     ids=str,
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from loadmaster.errors import InputError
 from loadmaster.placers._base import Placer, parameters
 from loadmaster.placers._search import Budget, Progress, ProgressCallback, Search
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers.accelerate import Accelerate
 from loadmaster.placers.annealing import Annealing
 from loadmaster.placers.auto import Auto
@@ -16,8 +17,10 @@ from loadmaster.placers.frontier import Frontier
 from loadmaster.placers.greedy import Greedy
 from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
+from loadmaster.placers.learned._baselines import Hdp, Placeto, Rnn
 from loadmaster.placers.learned._gdp_paper_method import GdpPaper
 from loadmaster.placers.learned._methods import Hsdag, HsdagPaper, HsdagPolish
+from loadmaster.placers.learned.gdp import Gdp, GdpSearch
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
 from loadmaster.placers.lookahead import Lookahead
@@ -39,6 +42,7 @@ __all__ = [
     "Progress",
     "ProgressCallback",
     "Search",
+    "Searcher",
     "get_placer",
     "parameters",
 ]
@@ -77,6 +81,11 @@ PLACERS: dict[str, Placer] = {
         HsdagPaper(),
         Hsdag(),
         HsdagPolish(),
+        Placeto(),
+        Rnn(),
+        Hdp(),
+        Gdp(),
+        GdpSearch(),
         GdpPaper(),
     )
 }

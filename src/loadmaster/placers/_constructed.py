@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._base import parameters
-from loadmaster.placers._feasible import atoms_of, first_feasible, prove_infeasible, repair
-from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.problem import Concurrent, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
+from loadmaster.placers._feasible import atoms_of, repair
+from loadmaster.placers._search import Search
+from loadmaster.placers._searcher import Searcher
+from loadmaster.problem import Concurrent, Placement, Problem
+from loadmaster.problem._evaluator import SimulatedEvaluator
 
 __all__ = ["Construction", "ListScheduler", "allowed_and_repaired", "scheduled"]
 
@@ -20,44 +20,27 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 
 
-class Construction:
+class Construction(Searcher):
     """Base of the placers that construct a few placements and are done; they say how in :meth:`candidates`."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
 
-    def supports(self, problem: Problem) -> str | None:
-        """Everything."""
-        return None
-
     def candidates(self, problem: Problem) -> Iterable[Placement]:
         """The placements, feasible or not."""
         raise NotImplementedError
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """The best of the candidates that are feasible; any feasible placement where none of them is.
 
         Whether a candidate is feasible is known beforehand, so that an infeasible one costs no evaluation.
         """
-        prove_infeasible(problem)
+        problem = search.problem
         check = SimulatedEvaluator(problem)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            for placement in self.candidates(problem):
-                if check.evaluate(placement).feasible:
-                    search.try_placement(placement)
-                    search.check()
-            if search.best is None:
-                search.try_device(first_feasible(problem, seed))
-        return search.solution(seed, parameters(self))
+        for placement in self.candidates(problem):
+            if check.evaluate(placement).feasible:
+                search.try_placement(placement)
+                search.check()
 
 
 class ListScheduler(Construction):

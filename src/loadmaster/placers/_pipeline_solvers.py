@@ -17,7 +17,6 @@ __all__ = [
     "MAX_CLAUSES",
     "SolverName",
     "first_part",
-    "seconds_or",
     "solve_pipeline",
     "solve_with",
     "unsolvable",
@@ -79,8 +78,3 @@ def solve_with(
         solvers.append(CpSatLoads(problem, program, workers, seed))
     drive(search, solvers, search.seconds_left, note)
     return True
-
-
-def seconds_or(budget: Budget, default: float) -> Budget:
-    """The budget, or a number of seconds where it sets no limit at all."""
-    return Budget(seconds=default) if budget == Budget() else budget

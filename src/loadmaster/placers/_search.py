@@ -46,6 +46,8 @@ class Progress:
     evaluations: int
     cost: float
     bound: float
+    note: str = ""
+    """What else the method says about itself."""
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -84,6 +86,8 @@ class Search:
         self.best: Placement | None = None
         self.cost = math.inf
         self.stopped = "finished"
+        self.note = ""
+        """What a method shows of itself in the line of progress."""
         self.history: list[Point] = []
         self._on_progress = on_progress
         self._began = time.perf_counter()
@@ -168,7 +172,7 @@ class Search:
         if self._on_progress is not None and (always or self.seconds - self._told > 0.1):
             self._told = self.seconds
             self._on_progress(
-                Progress(self.method, self.seconds, self.evaluations, self.cost, self.bound.value)
+                Progress(self.method, self.seconds, self.evaluations, self.cost, self.bound.value, self.note)
             )
 
     # -- incumbents ------------------------------------------------------------------------------------------

@@ -7,19 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from loadmaster.placers._base import parameters
 from loadmaster.placers._chains import Chain, new_chain
-from loadmaster.placers._feasible import atoms_of, prove_infeasible
-from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers._feasible import atoms_of
+from loadmaster.placers._search import Budget, Search
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers._walkers import WALKERS, Starts, Walker, first_start, run_walkers
-from loadmaster.problem import Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem
 
 __all__ = ["Annealing"]
 
 
 @dataclass(frozen=True)
-class Annealing:
+class Annealing(Searcher):
     """Metropolis walks that cool down and are heated again, each cycle twice as long as the one before.
 
     Two walks run side by side. The temperature is a multiple of what one atom weighs: its mean time and mean
@@ -39,40 +38,24 @@ class Annealing:
 
     name: ClassVar[str] = "annealing"
     summary: ClassVar[str] = "simulated annealing in cycles of growing length"
+    unlimited: ClassVar[Budget] = Budget(seconds=10.0)
 
-    def supports(self, problem: Problem) -> str | None:
-        """Everything."""
-        return None
-
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until the budget is used up (10 seconds if it sets no limit)."""
-        prove_infeasible(problem)
-        if budget == Budget():
-            budget = Budget(seconds=10.0)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            fallback = first_start(search, start, seed)
-            search.check()
-            seeds = np.random.SeedSequence(seed).generate_state(2 * WALKERS, np.uint64).tolist()
-            walkers: list[Walker] = []
-            for i in range(WALKERS):
-                given = [fallback] if start is not None or i == 0 else []
-                starts = Starts(problem, given, seeds[i], fallback=fallback)
-                walkers.append(
-                    _CoolingWalker(
-                        self, new_chain(problem, seeds[WALKERS + i], search.evaluator), starts, problem
-                    )
+        problem = search.problem
+        fallback = first_start(search, start, seed)
+        search.check()
+        seeds = np.random.SeedSequence(seed).generate_state(2 * WALKERS, np.uint64).tolist()
+        walkers: list[Walker] = []
+        for i in range(WALKERS):
+            given = [fallback] if start is not None or i == 0 else []
+            starts = Starts(problem, given, seeds[i], fallback=fallback)
+            walkers.append(
+                _CoolingWalker(
+                    self, new_chain(problem, seeds[WALKERS + i], search.evaluator), starts, problem
                 )
-            run_walkers(search, walkers)
-        return search.solution(seed, parameters(self))
+            )
+        run_walkers(search, walkers)
 
 
 class _CoolingWalker:

@@ -210,6 +210,7 @@ class _Run:
                 board.evaluations + progress.evaluations,
                 min(board.cost, progress.cost),
                 max(board.bound.value, progress.bound),
+                progress.note,
             )
             self.on_progress(known)
 

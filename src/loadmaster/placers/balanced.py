@@ -7,19 +7,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from loadmaster.placers._base import parameters
 from loadmaster.placers._contraction import Contracted, contract, too_many_states
-from loadmaster.placers._feasible import first_feasible, prove_infeasible
 from loadmaster.placers._linear_search import LinearSearch
-from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.problem import Pipeline, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.placers._search import Search
+from loadmaster.placers._searcher import Searcher
+from loadmaster.problem import Pipeline, Placement, Problem
 
 __all__ = ["Balanced"]
 
 
 @dataclass(frozen=True)
-class Balanced:
+class Balanced(Searcher):
     """One topological order cut into blocks whose largest compute time is least; communication is not looked
     at.
 
@@ -41,24 +39,11 @@ class Balanced:
             return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
         return too_many_states(problem)
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Cut; if no cut satisfies the constraints, any feasible placement."""
-        prove_infeasible(problem)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            silent = _silent(contract(problem))
-            LinearSearch(search, silent, seed).cut_at(np.arange(silent.atoms, dtype=np.int32))
-            if search.best is None:
-                search.try_device(first_feasible(problem, seed))
-        return search.solution(seed, parameters(self))
+        problem = search.problem
+        silent = _silent(contract(problem))
+        LinearSearch(search, silent, seed).cut_at(np.arange(silent.atoms, dtype=np.int32))
 
 
 def _silent(contracted: Contracted) -> Contracted:

@@ -9,16 +9,16 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._base import parameters
 from loadmaster.placers._beam import beam_schedules
 from loadmaster.placers._constructed import scheduled
-from loadmaster.placers._feasible import first_feasible, prove_infeasible
+from loadmaster.placers._feasible import first_feasible
 from loadmaster.placers._order_walk import OrderWalk
-from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers._search import Budget, Search
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers.heft import heft_placements
 from loadmaster.placers.lookahead import lookahead_schedule
-from loadmaster.problem import Concurrent, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator, evaluate
+from loadmaster.problem import Concurrent, Placement, Problem
+from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
 
 __all__ = ["Beam"]
 
@@ -32,7 +32,7 @@ OPS_EXPANDED = 300_000
 
 
 @dataclass(frozen=True)
-class Beam:
+class Beam(Searcher):
     """Many list schedules side by side, the most promising kept, and then improved.
 
     The beams are compared by PEFT's optimistic cost of what follows, in four ways. From the best schedule of
@@ -50,6 +50,7 @@ class Beam:
 
     name: ClassVar[str] = "beam"
     summary: ClassVar[str] = "beam search over schedules, then a walk over placement and order"
+    unlimited: ClassVar[Budget] = Budget(seconds=10.0)
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``concurrent``: the other models have no schedule."""
@@ -57,32 +58,19 @@ class Beam:
             return None
         return f"beam builds a schedule, and the {problem.model.name} model has none: use it with --model concurrent"
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until the budget is used up (10 seconds if it sets no limit)."""
-        prove_infeasible(problem)
-        if budget == Budget():
-            budget = Budget(seconds=10.0)
+        problem = search.problem
         check = SimulatedEvaluator(problem)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            for placement in self._candidates(problem, start):
-                if check.evaluate(placement).feasible:
-                    search.try_placement(placement)
-                    search.check()
-            if search.best is None:
-                search.try_device(first_feasible(problem, seed))
+        for placement in self._candidates(problem, start):
+            if check.evaluate(placement).feasible:
+                search.try_placement(placement)
                 search.check()
-            if search.simulated and problem.n:
-                self._improve(search, seed)
-        return search.solution(seed, parameters(self))
+        if search.best is None:
+            search.try_device(first_feasible(problem, seed))
+            search.check()
+        if search.simulated and problem.n:
+            self._improve(search, seed)
 
     def _candidates(self, problem: Problem, start: Placement | None) -> Iterator[Placement]:
         if start is not None:

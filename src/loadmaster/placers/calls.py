@@ -9,19 +9,17 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._base import parameters
 from loadmaster.placers._call_bound import CallBound, call_bound
 from loadmaster.placers._call_chain import CallChains
 from loadmaster.placers._call_lines import line_of, some_lines
 from loadmaster.placers._call_rounding import calls_of, rounded
 from loadmaster.placers._call_states import Accelerators, accelerators_of
-from loadmaster.placers._feasible import prove_infeasible
 from loadmaster.placers._frontier_nets import Bundles
 from loadmaster.placers._incumbents import borrow, construct, has_room_to_solve, note_bound, part_of
-from loadmaster.placers._search import Budget, OutOfBudget, ProgressCallback, Search
+from loadmaster.placers._search import Budget, OutOfBudget, Search
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers.local_search import LocalSearch
-from loadmaster.problem import Offload, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Offload, Placement, Problem
 from loadmaster.problem._placement import relative_gap
 
 __all__ = ["Calls", "chain_calls", "prove_calls"]
@@ -42,7 +40,7 @@ MEMORY_PRICES = (1.0, 0.3, 3.0, 0.0)
 
 
 @dataclass(frozen=True)
-class Calls:
+class Calls(Searcher):
     """Places subgraphs as calls of accelerators, and proves how good that is.
 
     Placements: the best chain of calls and CPU ops, by dynamic programming over ideals; the columns of the
@@ -77,6 +75,7 @@ class Calls:
     summary: ClassVar[str] = (
         "offload latency with a tight bound: chains of calls, column generation over calls"
     )
+    unlimited: ClassVar[Budget] = Budget(seconds=60.0)
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``offload``."""
@@ -86,30 +85,16 @@ class Calls:
             )
         return None
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until the gap is closed or the budget is used up (60 seconds if it sets no limit)."""
-        prove_infeasible(problem)
-        if budget == Budget():
-            budget = Budget(seconds=60.0)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            construct(search, start, seed)
-            if has_room_to_solve(search):
-                self._single_calls(search, seed)
-                chain_calls(search, self, seed)
-                borrow(search, LocalSearch(), part_of(search, 0.1, 4.0), seed)
-                prove_calls(search, self, seed)
-            if relative_gap(search.cost, search.bound.value) > CLOSED:
-                borrow(search, LocalSearch(), Budget(), seed)
-        return search.solution(seed, parameters(self))
+        construct(search, start, seed)
+        if has_room_to_solve(search):
+            self._single_calls(search, seed)
+            chain_calls(search, self, seed)
+            borrow(search, LocalSearch(), part_of(search, 0.1, 4.0), seed)
+            prove_calls(search, self, seed)
+        if relative_gap(search.cost, search.bound.value) > CLOSED:
+            borrow(search, LocalSearch(), Budget(), seed)
 
     def _single_calls(self, search: Search, seed: int) -> None:
         """With several calls per accelerator: what is found with one call each."""

@@ -7,21 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from loadmaster.placers._base import parameters
 from loadmaster.placers._cpsat_concurrent import solve_concurrent
 from loadmaster.placers._cpsat_offload import solve_offload
-from loadmaster.placers._feasible import prove_infeasible
 from loadmaster.placers._incumbents import construct, has_room_to_solve, note_bound, part_of, quick_answers
 from loadmaster.placers._pipeline_solvers import (
     SolverName,
     first_part,
-    seconds_or,
     solve_pipeline,
     unsolvable,
 )
-from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.placers._search import Budget, Search
+from loadmaster.placers._searcher import Searcher
+from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
 from loadmaster.problem.bounds._linear import linear_bound
 
 __all__ = ["CpSat", "Exact", "Milp"]
@@ -31,7 +28,7 @@ SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class _PipelineSolver:
+class _PipelineSolver(Searcher):
     """What the three have in common: local search for a start, then the 0/1 program of ``_program.py``.
 
     With contiguity ``none`` or ``device``, both kinds of ``comm`` and both objectives. Under a budget of few
@@ -40,30 +37,14 @@ class _PipelineSolver:
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    unlimited: ClassVar[Budget] = Budget(seconds=SECONDS)
     solvers: ClassVar[tuple[SolverName, ...]]
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline`` without chains."""
         return unsolvable(problem)
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
-        """Solve until there is a proof or the budget is used up (60 seconds if it sets no limit)."""
-        prove_infeasible(problem)
-        budget = seconds_or(budget, SECONDS)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            self.solve(search, start, seed)
-        return search.solution(seed, parameters(self))
-
-    def solve(self, search: Search, start: Placement | None, seed: int) -> None:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Local search, then the solvers."""
         workers = getattr(self, "workers", 1)
         solve_pipeline(search, self.solvers, workers=workers, start=start, seed=seed)
@@ -101,11 +82,11 @@ class CpSat(_PipelineSolver):
             return "serial has a better exact method: use min-cut"
         return unsolvable(problem)
 
-    def solve(self, search: Search, start: Placement | None, seed: int) -> None:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """By execution model."""
         model = search.problem.model
         if isinstance(model, Pipeline):
-            super().solve(search, start, seed)
+            super().explore(search, start, seed)
             return
         construct(search, start, seed)
         if has_room_to_solve(search):

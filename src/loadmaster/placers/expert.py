@@ -9,13 +9,12 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._base import parameters
-from loadmaster.placers._feasible import atoms_of, first_feasible, prove_infeasible, repair
+from loadmaster.placers._feasible import atoms_of, repair
 from loadmaster.placers._scopes import experts, scopes, units
-from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers._search import Search
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers.greedy import atom_order
-from loadmaster.problem import Placement, Problem, Serial, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem, Serial
 
 __all__ = ["Expert", "balanced_cuts", "expert_candidates"]
 
@@ -24,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Expert:
+class Expert(Searcher):
     """The rules by which people place networks by hand; they look at op names, op times and nothing else.
 
     - Layers that are much alike (``layer3/…``, ``stack1/…``) are dealt out evenly, in order: one LSTM layer,
@@ -56,31 +55,14 @@ class Expert:
     name: ClassVar[str] = "expert"
     summary: ClassVar[str] = "by hand: a layer or stack per device, else balanced blocks"
 
-    def supports(self, problem: Problem) -> str | None:
-        """Everything."""
-        return None
-
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """One placement, by the first rule that gives a feasible one."""
-        prove_infeasible(problem)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            for device in expert_candidates(problem, self.slack):
-                search.try_device(device)
-                search.check()
-                if search.best is not None:
-                    break
-            if search.best is None:
-                search.try_device(first_feasible(problem, seed))
-        return search.solution(seed, parameters(self))
+        problem = search.problem
+        for device in expert_candidates(problem, self.slack):
+            search.try_device(device)
+            search.check()
+            if search.best is not None:
+                break
 
 
 def balanced_cuts(load: FloatArray, parts: int) -> IntArray:

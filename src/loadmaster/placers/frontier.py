@@ -10,8 +10,6 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._base import parameters
-from loadmaster.placers._feasible import prove_infeasible
 from loadmaster.placers._frontier_ascent import Ascent
 from loadmaster.placers._frontier_exchange import Exchange
 from loadmaster.placers._frontier_nets import Bundles, bundles_of
@@ -19,10 +17,10 @@ from loadmaster.placers._frontier_order import costly_nets, narrow_order
 from loadmaster.placers._frontier_prover import Certificate, Pricer
 from loadmaster.placers._frontier_states import States, states_of
 from loadmaster.placers._incumbents import construct, has_room_to_solve, note_bound, part_of, quick_answers
-from loadmaster.placers._pipeline_solvers import first_part, seconds_or, solve_with
-from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.problem import Pipeline, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.placers._pipeline_solvers import first_part, solve_with
+from loadmaster.placers._search import Budget, Search
+from loadmaster.placers._searcher import Searcher
+from loadmaster.problem import Pipeline, Placement, Problem
 from loadmaster.problem._placement import relative_gap
 
 __all__ = ["Frontier", "close_gap"]
@@ -34,7 +32,7 @@ CLOSED = 1e-7
 
 
 @dataclass(frozen=True)
-class Frontier:
+class Frontier(Searcher):
     """Bounds the largest load by pricing whole bundles, and improves placements by dividing pairs of devices.
 
     The classes are put into an order in which few tensors are open at a time (a path decomposition). Along such
@@ -67,6 +65,7 @@ class Frontier:
     summary: ClassVar[str] = (
         "pipelined throughput with a tight bound, by column generation over a narrow frontier"
     )
+    unlimited: ClassVar[Budget] = Budget(seconds=60.0)
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline`` with loads that add up."""
@@ -79,31 +78,18 @@ class Frontier:
             return f"it needs the objective sum, not {model.objective}: use exact, milp or cp-sat"
         return None
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until the gap is closed or the budget is used up (60 seconds if it sets no limit)."""
-        prove_infeasible(problem)
-        budget = seconds_or(budget, 60.0)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            construct(search, start, seed)
-            if has_room_to_solve(search):
-                quick_answers(search, first_part(search), seed)
-                width = close_gap(search, self, seed)
-                if width is not None:
-                    note = f" (a frontier of {width} tensors is too wide)"
-                    if not solve_with(search, ("milp", "cp-sat"), workers=4, seed=seed, note=note):
-                        quick_answers(search, part_of(search, 1.0, math.inf), seed)
-            else:
-                quick_answers(search, budget, seed)
-        return search.solution(seed, parameters(self))
+        construct(search, start, seed)
+        if has_room_to_solve(search):
+            quick_answers(search, first_part(search), seed)
+            width = close_gap(search, self, seed)
+            if width is not None:
+                note = f" (a frontier of {width} tensors is too wide)"
+                if not solve_with(search, ("milp", "cp-sat"), workers=4, seed=seed, note=note):
+                    quick_answers(search, part_of(search, 1.0, math.inf), seed)
+        else:
+            quick_answers(search, search.budget, seed)
 
 
 def close_gap(search: Search, settings: Frontier, seed: int) -> int | None:

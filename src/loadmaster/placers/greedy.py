@@ -12,19 +12,16 @@ import numpy.typing as npt
 from numba import njit
 
 from loadmaster.graph._order import topological_order
-from loadmaster.placers._base import parameters
 from loadmaster.placers._feasible import (
     Atoms,
     atoms_of,
-    first_feasible,
-    prove_infeasible,
     repair,
     single_devices,
 )
-from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers._search import Search
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers.heft import list_schedule
-from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
 
 __all__ = ["Greedy", "atom_order", "greedy_candidates"]
 
@@ -32,7 +29,7 @@ IntArray = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(Searcher):
     """The best of a few constructed placements.
 
     Single devices; then, by execution model: ``serial``, each op in topological order where its time and the
@@ -45,29 +42,12 @@ class Greedy:
     name: ClassVar[str] = "greedy"
     summary: ClassVar[str] = "the best of a few constructed placements"
 
-    def supports(self, problem: Problem) -> str | None:
-        """Everything."""
-        return None
-
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Construct and evaluate."""
-        prove_infeasible(problem)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            for device in greedy_candidates(problem):
-                search.try_device(device)
-                search.check()
-            if search.best is None:
-                search.try_device(first_feasible(problem, seed))
-        return search.solution(seed, parameters(self))
+        problem = search.problem
+        for device in greedy_candidates(problem):
+            search.try_device(device)
+            search.check()
 
 
 def greedy_candidates(problem: Problem) -> Iterator[IntArray]:

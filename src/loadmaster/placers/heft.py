@@ -9,13 +9,12 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._base import parameters
 from loadmaster.placers._constructed import scheduled
-from loadmaster.placers._feasible import atoms_of, first_feasible, prove_infeasible
+from loadmaster.placers._feasible import atoms_of
 from loadmaster.placers._insertion import NOBODY, insert_ops
-from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.problem import Concurrent, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.placers._search import Search
+from loadmaster.placers._searcher import Searcher
+from loadmaster.problem import Concurrent, Placement, Problem
 
 __all__ = ["Heft", "heft_placements", "list_schedule"]
 
@@ -24,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Heft:
+class Heft(Searcher):
     """Ops by falling upward rank, each to the device where it finishes earliest, gaps in the schedule used.
 
     A tensor that was brought to a device once is there for later readers, and a link carries one tensor at a
@@ -52,25 +51,12 @@ class Heft:
             return None
         return f"heft builds a schedule, and the {problem.model.name} model has none: use it with --model concurrent"
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """One pass; two evaluations."""
-        prove_infeasible(problem)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            for placement in heft_placements(problem, insertion=self.insertion):
-                search.try_placement(placement)
-                search.check()
-            if search.best is None:
-                search.try_device(first_feasible(problem, seed))
-        return search.solution(seed, parameters(self))
+        problem = search.problem
+        for placement in heft_placements(problem, insertion=self.insertion):
+            search.try_placement(placement)
+            search.check()
 
 
 def heft_placements(problem: Problem, *, insertion: bool = True) -> Iterator[Placement]:

@@ -10,16 +10,15 @@ from typing import ClassVar
 import numpy as np
 
 from loadmaster.errors import InfeasibleError
-from loadmaster.placers._base import parameters
 from loadmaster.placers._contraction import Contracted, contract, too_many_states, without_weightless
-from loadmaster.placers._feasible import first_feasible, prove_infeasible
+from loadmaster.placers._feasible import first_feasible
 from loadmaster.placers._ideal_program import best_chain
 from loadmaster.placers._ideals import Lattice, count_ideals, lattice_of
 from loadmaster.placers._linear_search import LinearSearch
 from loadmaster.placers._objective import cheapest
-from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.problem import Pipeline, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.placers._search import Search
+from loadmaster.placers._searcher import Searcher
+from loadmaster.problem import Pipeline, Placement, Problem
 from loadmaster.problem.bounds import Bound
 
 __all__ = ["IdealDp", "count_ideals"]
@@ -31,7 +30,7 @@ rounding.
 
 
 @dataclass(frozen=True)
-class IdealDp:
+class IdealDp(Searcher):
     """The best chain of stages for a pipeline, proven optimal under ``contiguity="chain"``.
 
     A placement is a chain if the devices can be lined up so that data only flows forward; its prefixes are
@@ -77,36 +76,25 @@ class IdealDp:
             return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
         return too_many_states(problem)
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """A first answer, then the dynamic program until it is finished or the budget is used up."""
-        prove_infeasible(problem)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            if start is not None:
-                search.try_placement(start)
-            contracted = without_weightless(contract(problem))
-            linear = LinearSearch(search, contracted, seed)
-            linear.bound_chains()
-            linear.cut_orders(self.orders)
-            lattice = lattice_of(contracted, self.max_ideals)
-            if lattice is not None:
-                _solve(search, contracted, lattice, linear)
-                if search.best is None:
-                    _no_chain(search, seed)
-            else:
-                linear.cut_orders(self.more_orders)
-                if search.best is None:
-                    search.try_device(first_feasible(problem, seed))
-                linear.improve(self.rounds)
-        return search.solution(seed, parameters(self))
+        problem = search.problem
+        if start is not None:
+            search.try_placement(start)
+        contracted = without_weightless(contract(problem))
+        linear = LinearSearch(search, contracted, seed)
+        linear.bound_chains()
+        linear.cut_orders(self.orders)
+        lattice = lattice_of(contracted, self.max_ideals)
+        if lattice is not None:
+            _solve(search, contracted, lattice, linear)
+            if search.best is None:
+                _no_chain(search, seed)
+        else:
+            linear.cut_orders(self.more_orders)
+            if search.best is None:
+                search.try_device(first_feasible(problem, seed))
+            linear.improve(self.rounds)
 
 
 def _solve(search: Search, contracted: Contracted, lattice: Lattice, linear: LinearSearch) -> None:

@@ -8,13 +8,12 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._base import parameters
 from loadmaster.placers._contraction import contract, too_many_states, without_weightless
-from loadmaster.placers._feasible import first_feasible, prove_infeasible
+from loadmaster.placers._feasible import first_feasible
 from loadmaster.placers._linear_search import FINE, LinearSearch
-from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.problem import Pipeline, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.placers._search import Search
+from loadmaster.placers._searcher import Searcher
+from loadmaster.problem import Pipeline, Placement, Problem
 from loadmaster.problem.coarsen import Coarsening, coarsen
 
 __all__ = ["LinearDp"]
@@ -26,7 +25,7 @@ LARGE_ORDERS = 4
 
 
 @dataclass(frozen=True)
-class LinearDp:
+class LinearDp(Searcher):
     """Many topological orders, each cut into stages as well as possible, then local search over the order.
 
     Cutting one order is a dynamic program over (place of the cut, devices used of each kind), exact for that
@@ -63,33 +62,22 @@ class LinearDp:
             return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
         return too_many_states(problem)
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until nothing gets better, or the budget is used up."""
-        prove_infeasible(problem)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            if start is not None:
-                search.try_placement(start)
-            contracted = without_weightless(contract(problem))
-            linear = LinearSearch(search, contracted, seed)
-            linear.bound_chains()
-            large = contracted.atoms > FINE
-            for spec in self.coarsening.split() if large else ():
-                for device in self._coarse(search, coarsen(problem, spec), seed):
-                    linear.adopt(device)
-            linear.cut_orders(LARGE_ORDERS if large else self.orders)
-            if search.best is None:
-                search.try_device(first_feasible(problem, seed))
-            linear.improve(self.rounds)
-        return search.solution(seed, parameters(self))
+        problem = search.problem
+        if start is not None:
+            search.try_placement(start)
+        contracted = without_weightless(contract(problem))
+        linear = LinearSearch(search, contracted, seed)
+        linear.bound_chains()
+        large = contracted.atoms > FINE
+        for spec in self.coarsening.split() if large else ():
+            for device in self._coarse(search, coarsen(problem, spec), seed):
+                linear.adopt(device)
+        linear.cut_orders(LARGE_ORDERS if large else self.orders)
+        if search.best is None:
+            search.try_device(first_feasible(problem, seed))
+        linear.improve(self.rounds)
 
     def _coarse(self, search: Search, coarsening: Coarsening, seed: int) -> list[IntArray]:
         """The best chains of groups, as devices of the ops; none if there are hardly fewer groups than ops."""

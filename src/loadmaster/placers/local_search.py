@@ -8,16 +8,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from loadmaster.placers._base import parameters
 from loadmaster.placers._chains import Chain, new_chain
-from loadmaster.placers._feasible import prove_infeasible
-from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers._search import Budget, Search
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers._walkers import WALKERS, Starts, Walker, first_start, run_walkers
 from loadmaster.placers.expert import expert_candidates
 from loadmaster.placers.greedy import greedy_candidates
 from loadmaster.placers.heft import heft_placements
-from loadmaster.problem import Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem
 
 __all__ = ["LocalSearch"]
 
@@ -26,7 +24,7 @@ UNSEEN = 1e9
 
 
 @dataclass(frozen=True)
-class LocalSearch:
+class LocalSearch(Searcher):
     """Descent by moving ops, clusters and swaps, with kicks out of local optima and fresh starts.
 
     Two walks run side by side: one begins at the best constructed placement, the other at a random one. A
@@ -50,47 +48,31 @@ class LocalSearch:
 
     name: ClassVar[str] = "local-search"
     summary: ClassVar[str] = "iterated local search from many starts"
+    unlimited: ClassVar[Budget] = Budget(seconds=10.0)
 
-    def supports(self, problem: Problem) -> str | None:
-        """Everything."""
-        return None
-
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until the budget is used up (10 seconds if it sets no limit)."""
-        prove_infeasible(problem)
-        if budget == Budget():
-            budget = Budget(seconds=10.0)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            fallback = first_start(search, start, seed)
-            search.check()
-            given = [] if start is None else [fallback]
-            if self.constructed:
-                rules = chain(greedy_candidates(problem), expert_candidates(problem))
-                for placement in chain(heft_placements(problem), map(Placement, rules)):
-                    search.try_placement(placement)
-                    search.check()
-                assert search.best is not None
-                given = [search.best.device]
-            seeds = np.random.SeedSequence(seed).generate_state(2 * WALKERS, np.uint64).tolist()
-            walkers: list[Walker] = []
-            for i in range(WALKERS):
-                starts = Starts(problem, given if i == 0 else [], seeds[i], fallback=fallback)
-                walkers.append(
-                    _IteratedWalker(
-                        self, new_chain(problem, seeds[WALKERS + i], search.evaluator), starts, problem
-                    )
+        problem = search.problem
+        fallback = first_start(search, start, seed)
+        search.check()
+        given = [] if start is None else [fallback]
+        if self.constructed:
+            rules = chain(greedy_candidates(problem), expert_candidates(problem))
+            for placement in chain(heft_placements(problem), map(Placement, rules)):
+                search.try_placement(placement)
+                search.check()
+            assert search.best is not None
+            given = [search.best.device]
+        seeds = np.random.SeedSequence(seed).generate_state(2 * WALKERS, np.uint64).tolist()
+        walkers: list[Walker] = []
+        for i in range(WALKERS):
+            starts = Starts(problem, given if i == 0 else [], seeds[i], fallback=fallback)
+            walkers.append(
+                _IteratedWalker(
+                    self, new_chain(problem, seeds[WALKERS + i], search.evaluator), starts, problem
                 )
-            run_walkers(search, walkers)
-        return search.solution(seed, parameters(self))
+            )
+        run_walkers(search, walkers)
 
 
 class _IteratedWalker:

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.graph._order import csr_from_pairs, topological_order
-from loadmaster.placers._base import parameters
-from loadmaster.placers._feasible import Atoms, atoms_of, first_feasible, prove_infeasible, repair
-from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.problem import Concurrent, Pipeline, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.placers._feasible import Atoms, atoms_of, repair
+from loadmaster.placers._search import Search
+from loadmaster.placers._searcher import Searcher
+from loadmaster.problem import Concurrent, Pipeline, Placement, Problem
 
 __all__ = ["Metis"]
 
@@ -26,7 +25,7 @@ UNITS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Metis:
+class Metis(Searcher):
     """The undirected graph of colocation classes divided into as many parts as devices, with few cut tensors
     between parts of fair size.
 
@@ -59,27 +58,14 @@ class Metis:
             f"metis balances devices that work at once, and under the {problem.model.name} model they do not"
         )
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Partition and repair; if nothing of that is feasible, any feasible placement."""
-        prove_infeasible(problem)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            for device in self._candidates(problem, seed):
-                if search.evaluations_left < 2 and search.best is None:
-                    break
-                search.try_device(device)
-                search.check()
-            if search.best is None:
-                search.try_device(first_feasible(problem, seed))
-        return search.solution(seed, parameters(self))
+        problem = search.problem
+        for device in self._candidates(problem, seed):
+            if search.evaluations_left < 2 and search.best is None:
+                break
+            search.try_device(device)
+            search.check()
 
     def _candidates(self, problem: Problem, seed: int) -> Iterator[IntArray]:
         atoms = atoms_of(problem)

@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._base import parameters
 from loadmaster.placers._chains import NetChain
 from loadmaster.placers._cut_graph import minimum_cut, two_device_arcs
 from loadmaster.placers._expansion import expand
@@ -17,16 +16,15 @@ from loadmaster.placers._feasible import (
     Atoms,
     atoms_of,
     first_feasible,
-    prove_infeasible,
     repair,
     single_devices,
 )
 from loadmaster.placers._incumbents import borrow, part_of
-from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers._search import Budget, Search
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers._serial_relaxation import Relaxation, relax
 from loadmaster.placers.annealing import Annealing
-from loadmaster.problem import Placement, Problem, Serial, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem, Serial
 from loadmaster.problem._placement import relative_gap
 from loadmaster.problem.bounds import Bound
 
@@ -45,7 +43,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class MinCut:
+class MinCut(Searcher):
     """Placement under ``serial`` as a minimum cut.
 
     With two devices the cost is submodular, so a minimum s-t cut is exactly optimal, in milliseconds. Where
@@ -78,45 +76,34 @@ class MinCut:
             return None
         return f"a cut adds costs up, which is not what the {problem.model.name} model does: use it with --model serial"
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Cut; price the memory where it is short; prove."""
-        prove_infeasible(problem)
+        problem = search.problem
         atoms = atoms_of(problem)
         usable = np.flatnonzero(atoms.allowed.any(axis=0)).tolist() if atoms.count else []
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            if start is not None:
-                search.try_placement(start)
-            if len(usable) < 2:
-                search.try_device(first_feasible(problem, seed))
-            elif len(usable) == 2:
-                self._two(search, atoms, (usable[0], usable[1]))
-            else:
-                self._many(search, atoms, usable)
-            if search.best is None:
-                search.try_device(first_feasible(problem, seed))
-                search.check()
-            relaxed = None
-            if len(usable) > 2 and search.budget.seconds != 0:
-                search.check()
-                relaxed = relax(problem, atoms, self.relaxation, search.seconds_left)
-                if relaxed is not None and relaxed.bound > search.bound.value:
-                    search.bound = Bound(min(relaxed.bound, search.cost), "linear relaxation")
-            if np.isfinite(problem.capacity).any():
-                if relaxed is not None and relaxed.price.any():
-                    self._priced(search, atoms, usable, relaxed)
-                self._polish(search, atoms, seed)
-            elif len(usable) > 2 and relative_gap(search.cost, search.bound.value) > ENOUGH:
-                self._polish(search, atoms, seed)
-        return search.solution(seed, parameters(self))
+        if start is not None:
+            search.try_placement(start)
+        if len(usable) < 2:
+            search.try_device(first_feasible(problem, seed))
+        elif len(usable) == 2:
+            self._two(search, atoms, (usable[0], usable[1]))
+        else:
+            self._many(search, atoms, usable)
+        if search.best is None:
+            search.try_device(first_feasible(problem, seed))
+            search.check()
+        relaxed = None
+        if len(usable) > 2 and search.budget.seconds != 0:
+            search.check()
+            relaxed = relax(problem, atoms, self.relaxation, search.seconds_left)
+            if relaxed is not None and relaxed.bound > search.bound.value:
+                search.bound = Bound(min(relaxed.bound, search.cost), "linear relaxation")
+        if np.isfinite(problem.capacity).any():
+            if relaxed is not None and relaxed.price.any():
+                self._priced(search, atoms, usable, relaxed)
+            self._polish(search, atoms, seed)
+        elif len(usable) > 2 and relative_gap(search.cost, search.bound.value) > ENOUGH:
+            self._polish(search, atoms, seed)
 
     def _priced(self, search: Search, atoms: Atoms, usable: list[int], relaxed: Relaxation) -> None:
         """Expansion moves at the prices of memory that the relaxation found, and around them."""

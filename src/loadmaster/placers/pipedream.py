@@ -11,13 +11,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from loadmaster.graph._order import topological_order
-from loadmaster.placers._base import parameters
 from loadmaster.placers._contraction import Contracted, contract, too_many_states
-from loadmaster.placers._feasible import first_feasible, prove_infeasible
 from loadmaster.placers._linear_search import LinearSearch
-from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.problem import Pipeline, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.placers._search import Search
+from loadmaster.placers._searcher import Searcher
+from loadmaster.problem import Pipeline, Placement, Problem
 
 __all__ = ["PipeDream", "chain_of_blocks"]
 
@@ -26,7 +24,7 @@ LongArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class PipeDream:
+class PipeDream(Searcher):
     """Dynamic programming over a chain of layers, branches contracted.
 
     PipeDream places chains of layers. As the baseline of Tarnawski et al. a graph with branches becomes one
@@ -51,24 +49,11 @@ class PipeDream:
             return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
         return too_many_states(problem)
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Contract and cut; if no cut satisfies the constraints, any feasible placement."""
-        prove_infeasible(problem)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            contracted = contract(problem)
-            LinearSearch(search, contracted, seed).cut_at(*chain_of_blocks(contracted))
-            if search.best is None:
-                search.try_device(first_feasible(problem, seed))
-        return search.solution(seed, parameters(self))
+        problem = search.problem
+        contracted = contract(problem)
+        LinearSearch(search, contracted, seed).cut_at(*chain_of_blocks(contracted))
 
 
 def chain_of_blocks(contracted: Contracted) -> tuple[IntArray, LongArray]:

@@ -8,11 +8,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._base import parameters
-from loadmaster.placers._feasible import atoms_of, first_feasible, prove_infeasible, random_segments, repair
-from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.problem import Offload, Pipeline, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.placers._feasible import atoms_of, first_feasible, random_segments, repair
+from loadmaster.placers._search import Budget, Search
+from loadmaster.placers._searcher import Searcher
+from loadmaster.problem import Offload, Pipeline, Placement, Problem
 
 __all__ = ["Random", "random_devices"]
 
@@ -20,7 +19,7 @@ IntArray = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(Searcher):
     """The best of many random placements.
 
     Half of them are contiguous: a random topological order cut at random places, one stretch per device (all
@@ -35,46 +34,30 @@ class Random:
 
     name: ClassVar[str] = "random"
     summary: ClassVar[str] = "the best of many random placements, half of them contiguous cuts"
+    unlimited: ClassVar[Budget] = Budget(evaluations=1000)
 
-    def supports(self, problem: Problem) -> str | None:
-        """Everything."""
-        return None
-
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Draw until the budget is used up (1,000 placements if it sets no limit)."""
-        prove_infeasible(problem)
-        if budget == Budget():
-            budget = Budget(evaluations=1000)
+        problem = search.problem
         rng = np.random.default_rng(seed)
-        with Search(problem, budget, self.name, evaluator, on_progress) as search:
-            if start is not None:
-                search.try_placement(start)
-            idle = 0
-            while search.best is None or problem.n > 0:
-                # Without any feasible draw for a while, or at the last chance, look for one systematically.
-                if search.best is None and (idle >= 4 or search.evaluations_left <= 1):
-                    search.try_device(first_feasible(problem, seed))
-                search.check()
-                reserve = 1 if search.best is None else 0
-                rows = min(self.batch, search.evaluations_left - reserve)
-                devices = np.stack([self._draw(problem, rng) for _ in range(rows)])
-                cost, feasible = search.evaluator.evaluate_batch(devices)
-                value = np.where(feasible, cost, np.inf)
-                best = int(value.argmin())
-                search.offer(Placement(devices[best]), float(value[best]))
-                idle += 1
-                if problem.n == 0:
-                    break
-        return search.solution(seed, parameters(self))
+        if start is not None:
+            search.try_placement(start)
+        idle = 0
+        while search.best is None or problem.n > 0:
+            # Without any feasible draw for a while, or at the last chance, look for one systematically.
+            if search.best is None and (idle >= 4 or search.evaluations_left <= 1):
+                search.try_device(first_feasible(problem, seed))
+            search.check()
+            reserve = 1 if search.best is None else 0
+            rows = min(self.batch, search.evaluations_left - reserve)
+            devices = np.stack([self._draw(problem, rng) for _ in range(rows)])
+            cost, feasible = search.evaluator.evaluate_batch(devices)
+            value = np.where(feasible, cost, np.inf)
+            best = int(value.argmin())
+            search.offer(Placement(devices[best]), float(value[best]))
+            idle += 1
+            if problem.n == 0:
+                break
 
     def _draw(self, problem: Problem, rng: np.random.Generator) -> IntArray:
         model = problem.model

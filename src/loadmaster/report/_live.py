@@ -28,6 +28,8 @@ class State(Protocol):
     def cost(self) -> float: ...
     @property
     def bound(self) -> float: ...
+    @property
+    def note(self) -> str: ...
 
 
 class LiveProgress:
@@ -89,4 +91,5 @@ def describe(state: State | None) -> str:
     if state.cost == float("inf"):
         return f"{line}  no feasible placement yet"
     gap = max(0.0, (state.cost - state.bound) / state.cost) if state.cost > 0 else 0.0
-    return f"{line}  cost {seconds_text(state.cost)}  bound {seconds_text(state.bound)}  gap {percent(gap)}"
+    line += f"  cost {seconds_text(state.cost)}  bound {seconds_text(state.bound)}  gap {percent(gap)}"
+    return f"{line}  {state.note}" if state.note else line

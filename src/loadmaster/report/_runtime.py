@@ -193,8 +193,20 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
             str(found["kept"]),
             str(found["dropped"]),
         )
+    facts.update(_latency(document["lines"][0]))
     notes = [Text(f"  {f['level']}: {f['text']} [{f['rule']}]") for f in document["findings"][:8]]
     return Group(_facts(facts), table, *notes)
+
+
+def _latency(line: Mapping[str, Any]) -> dict[str, str]:
+    """Of single requests in a stream, where the line has it."""
+    found = line.get("latency")
+    if found is None:
+        return {}
+    return {
+        "latency": f"a request takes {seconds_text(found['median'])} (median), {seconds_text(found['p95'])} (95th "
+        f"percentile), of {found['requests']}"
+    }
 
 
 def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
@@ -219,6 +231,7 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
             facts["predicted"] = f"{seconds_text(document['predicted'])}, {percent(abs(apart))} " + (
                 "below what was measured" if apart < 0 else "above what was measured"
             )
+        facts.update(_latency(best))
     fit = document["fit"]
     if fit["submodels"]:
         facts["costs"] = (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from loadmaster.errors import RunError
 from loadmaster.runtime._pieces import DATA, Piece, homes
@@ -12,6 +14,8 @@ from loadmaster.runtime._pieces import DATA, Piece, homes
 __all__ = ["Port", "Submodel", "cut_model"]
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+ORDER_TYPES = (np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8)
+"""Of the constants that say how to turn a tensor."""
 
 Port = tuple[str, int]
 """An output of the whole model's nodes: name of the node, number of its output."""
@@ -90,37 +94,101 @@ def _submodel(
     parameters: list[Any] = []
     results: list[Any] = []
     nodes = {node.get_friendly_name(): node for node in fresh.get_ordered_ops()}
-    for node in fresh.get_ordered_ops():
-        if node.get_friendly_name() not in ops:
+    inside = [node for node in fresh.get_ordered_ops() if node.get_friendly_name() in ops]
+    joins = _joins_of_what_enters(inside, ops) if channels_last else {}
+
+    def entering(output: Any, turned: bool) -> Any:
+        source = output.get_node()
+        kind, name = source.get_type_name(), source.get_friendly_name()
+        shape = list(output.get_shape())
+        if turned:
+            shape = [shape[i] for i in TO_NHWC]
+        parameter = opset13.parameter(shape, output.get_element_type(), name=f"{name}:{len(parameters)}")
+        parameters.append(parameter)
+        source_piece = None if kind == "Parameter" else home[name, piece.device]
+        made.inputs.append((source_piece, (name, output.get_index())))
+        return parameter
+
+    for node in inside:
+        if node.get_friendly_name() in joins:
             continue
         for port in node.inputs():
             output = port.get_source_output()
-            source = output.get_node()
-            kind, name = source.get_type_name(), source.get_friendly_name()
-            if kind == "Constant" or (kind != "Parameter" and name in ops):
+            if not _outside(output.get_node(), ops):
                 continue
-            shape = list(output.get_shape())
-            turned = channels_last and kind != "Parameter" and len(shape) == 4
+            kind = output.get_node().get_type_name()
+            turned = channels_last and kind != "Parameter" and len(output.get_shape()) == 4
+            inner = entering(output, turned)
             if turned:
-                shape = [shape[i] for i in TO_NHWC]
-            parameter = opset13.parameter(shape, output.get_element_type(), name=f"{name}:{len(parameters)}")
-            parameters.append(parameter)
-            source_piece = None if kind == "Parameter" else home[name, piece.device]
-            made.inputs.append((source_piece, (name, output.get_index())))
-            inner = opset13.transpose(parameter, list(TO_NCHW)) if turned else parameter
+                inner = opset13.transpose(inner, list(TO_NCHW))
             port.replace_source_output(inner.output(0))
+    joined = _join(joins, ops, lambda output: entering(output, True))
     for name, index in wanted:
         output = nodes[name].output(index)
-        turned = channels_last and len(output.get_shape()) == 4
-        inner = opset13.transpose(output, list(TO_NHWC)) if turned else output
-        results.append(opset13.result(inner))
+        if name in joined:
+            output = joined[name].output(0)
+        elif channels_last and len(output.get_shape()) == 4:
+            output = opset13.transpose(output, list(TO_NHWC)).output(0)
+        results.append(opset13.result(output))
         made.outputs.append((name, index))
-    for at, result in enumerate(fresh.get_results()):
-        output = result.input(0).get_source_output()
-        name = output.get_node().get_friendly_name()
+    for at, result in enumerate(model.get_results()):
+        source = result.input(0).get_source_output()
+        name = source.get_node().get_friendly_name()
         if name in ops and first[name] == number:
             made.final[len(results)] = at
-            made.outputs.append((name, output.get_index()))
+            made.outputs.append((name, source.get_index()))
+            output = fresh.get_results()[at].input(0).get_source_output()
+            if name in joined:
+                output = opset13.transpose(joined[name], list(TO_NCHW)).output(0)
             results.append(opset13.result(output))
     made.model = ov.Model(results, parameters, f"{model.get_friendly_name()}/{number}")
     return made
+
+
+def _outside(source: Any, ops: set[str]) -> bool:
+    kind = source.get_type_name()
+    return kind == "Parameter" or (kind != "Constant" and source.get_friendly_name() not in ops)
+
+
+def _joins_of_what_enters(inside: Sequence[Any], ops: set[str]) -> dict[str, Any]:
+    """The Concats, in topological order, of nothing but tensors from other submodels and other such Concats."""
+    found: dict[str, Any] = {}
+    for node in inside:
+        if node.get_type_name() != "Concat" or len(node.get_output_shape(0)) != 4:
+            continue
+        sources = [port.get_source_output().get_node() for port in node.inputs()]
+        if all(
+            source.get_friendly_name() in found
+            or (_outside(source, ops) and source.get_type_name() != "Parameter")
+            for source in sources
+        ):
+            found[node.get_friendly_name()] = node
+    return found
+
+
+def _join(joins: Mapping[str, Any], ops: set[str], entering: Callable[[Any], Any]) -> dict[str, Any]:
+    """Join in NHWC what enters in NHWC: OpenVINO would turn every part round, and the whole back again.
+
+    Each reader turns the whole round for itself, which a convolution does at no cost. The orders are constants of
+    different types, or OpenVINO would take them for one and the same, and a shared one has a cost.
+    """
+    from openvino import opset13
+
+    joined: dict[str, Any] = {}
+    for name, node in joins.items():
+        parts = []
+        for port in node.inputs():
+            output = port.get_source_output()
+            parts.append(joined.get(output.get_node().get_friendly_name()) or entering(output))
+        axis = TO_NHWC.index(int(node.get_attributes()["axis"]) % 4)
+        joined[name] = opset13.concat(parts, axis, name=f"{name}/nhwc")
+    for name, node in joins.items():
+        named = {
+            (port.get_node().get_friendly_name(), port.get_index()): port
+            for port in node.output(0).get_target_inputs()
+        }
+        readers = [named[at] for at in sorted(named) if at[0] in ops - joins.keys()]
+        for number, port in enumerate(readers):
+            order = opset13.constant(np.array(TO_NCHW, ORDER_TYPES[number % len(ORDER_TYPES)]))
+            port.replace_source_output(opset13.transpose(joined[name], order).output(0))
+    return joined

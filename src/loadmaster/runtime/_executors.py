@@ -185,11 +185,53 @@ def all_cores(model: Any, devices: Devices, *, threads: int, precision: str = "f
     return AllCores(compiled(), threads, lambda: compiled(PERF_COUNT=True))
 
 
+class Streams(AllCores):
+    """OpenVINO by itself on a stream of requests: one at a time on each of several cores, no placement."""
+
+    def __init__(self, compiled: Any, threads: int, again: Any, items: int) -> None:
+        super().__init__(compiled, threads, again)
+        self.items = items
+        self._requests = [self._request, *(compiled.create_infer_request() for _ in range(threads - 1))]
+
+    def feed(self, inputs: Arrays) -> None:
+        super().feed(inputs)
+        for request in self._requests:
+            for at, tensor in enumerate(self._inputs):
+                request.set_input_tensor(at, tensor)
+
+    def infer(self, items: int | None = None) -> None:
+        """Run the whole stream, or so many ``items``, on the same inputs."""
+        busy: list[Any] = []
+        for number in range(items or self.items):
+            if len(busy) == len(self._requests):
+                busy.pop(0).wait()
+            request = self._requests[number % len(self._requests)]
+            request.start_async()
+            busy.append(request)
+        for request in busy:
+            request.wait()
+
+    def once(self) -> None:
+        """Run every request once: enough to see whether the outputs are right."""
+        self.infer(len(self._requests))
+
+
+def streams(model: Any, devices: Devices, *, threads: int, items: int, precision: str = "f32") -> Streams:
+    """What OpenVINO makes of so many cores and a stream of requests by itself."""
+    name = f"reference-{precision}"
+
+    def compiled(**more: Any) -> Any:
+        return devices.compile(model, name, INFERENCE_NUM_THREADS=threads, NUM_STREAMS=threads, **more)
+
+    return Streams(compiled(), threads, lambda: compiled(PERF_COUNT=True), items)
+
+
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "single": single,
     "auto": auto,
     "hetero": hetero,
     "all-cores": all_cores,
+    "streams": streams,
     "concurrent": concurrent,
     "pipeline": pipeline,
 }

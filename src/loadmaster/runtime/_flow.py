@@ -13,6 +13,9 @@ from loadmaster.errors import RunError
 
 __all__ = ["Flow", "Job", "Request"]
 
+LOOKING = 2e-3
+"""Seconds that a device looks for work before it goes to sleep, while there are requests."""
+
 
 @dataclass
 class Job:
@@ -173,14 +176,21 @@ class Flow:
         if core is not None and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {core})
         awake = self._awake[device]
+        looked = False
         with self._lock:
             while True:
                 found = self._next(device)
                 if found is None:
                     if self._closed:
                         return
-                    awake.wait()
+                    if self._open and not looked:
+                        self._look(device)
+                        looked = True
+                    else:
+                        awake.wait()
+                        looked = False
                     continue
+                looked = False
                 if self._closed:
                     return
                 request, number = found
@@ -198,6 +208,16 @@ class Flow:
                 self._lock.acquire()
                 request.spans.append((number, start, end, core_end - core_start))
                 self._done(request, job, error, end)
+
+    def _look(self, device: str) -> None:
+        """Go on looking for work for a while, without the lock: a core that sleeps takes long to wake up."""
+        self._lock.release()
+        try:
+            end = time.perf_counter() + LOOKING
+            while time.perf_counter() < end and not self._closed and self._next(device) is None:
+                time.sleep(0)  # lets go of the interpreter
+        finally:
+            self._lock.acquire()
 
     def _next(self, device: str) -> tuple[Request, int] | None:
         sequence = self._sequence[device]

@@ -23,6 +23,7 @@ import numpy.typing as npt
 __all__ = [
     "CLOCKS",
     "DISTURBED",
+    "Latency",
     "Measurement",
     "Sample",
     "bootstrap",
@@ -93,6 +94,21 @@ class Measurement:
     def faster_than(self, other: Measurement) -> bool:
         """Beyond the noise: the intervals do not touch."""
         return self.high < other.low
+
+
+class Latency(NamedTuple):
+    """How long single requests of a stream took, from being taken in to the end, in seconds on the clock."""
+
+    median: float
+    p95: float
+    requests: int
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Latency | None:
+        """None where there are none."""
+        if not len(seconds):
+            return None
+        return cls(float(np.median(seconds)), float(np.quantile(seconds, 0.95)), len(seconds))
 
 
 def undisturbed(seconds: float, lost: float, clock: str) -> Sample:

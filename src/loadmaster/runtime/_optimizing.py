@@ -21,7 +21,8 @@ from loadmaster.runtime._measuring import Measurement
 from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, predict
 from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._profiling import ModelProfile, profile_model
-from loadmaster.runtime._running import Line, all_cores_line, how_to_run, overlapping_cores
+from loadmaster.runtime._refining import refine
+from loadmaster.runtime._running import Line, all_cores_lines, how_to_run, overlapping_cores
 from loadmaster.runtime._session import SAMPLES, Candidate, Session
 
 __all__ = ["MODELS", "Optimized", "optimize"]
@@ -33,10 +34,17 @@ MODELS: dict[str, ExecutionModel] = {
 """What can be optimised for: the latency of one request, the time per request of a stream."""
 PRICES = (1.0, 4.0)
 """What a cut is taken to cost, against what is known of it: dearer cuts give plans with fewer of them."""
-SEARCHING = 0.4
-"""Share of the budget for placing; the rest is for running."""
-SCREENING = 7
-"""Samples of every candidate before the winner is measured afresh."""
+SEARCHING = {"concurrent": 0.5, "pipeline": 0.25}
+"""Share of what profiling leaves of the budget that is for placing; the rest is for running, which takes longer for
+streams."""
+LEAST = 1.0
+"""Seconds for every one of the placements, however small the budget is."""
+SCREENING, FEWEST_SCREENING = 7, 3
+"""Samples of every candidate before the winner is measured afresh; and where there is no time for them."""
+SCREENING_SHARE = 0.3
+"""Of the time that is left, for them."""
+FEWEST, FEWEST_STREAMS = 10, 5
+"""Samples of the last measurement where there is no time for more: of one request, of a whole stream."""
 TRACES = 5
 
 
@@ -87,11 +95,8 @@ class Optimized:
             "screened": dict(self.screened),
             "lines": [
                 {
-                    "name": line.name,
-                    "measured": None if line.measurement is None else line.measurement.document(),
+                    **line.document(),
                     "speedup": None if line.measurement is None else alone.median / line.measurement.median,
-                    "verified": None if line.verification is None else line.verification.document(),
-                    "why": line.why,
                 }
                 for line in self.lines
             ],
@@ -108,6 +113,7 @@ def optimize(
     *,
     budget: float = 120.0,
     model: str = "concurrent",
+    method: str = "auto",
     samples: int = SAMPLES,
     clock: str = "auto",
     cache: Cache | None = None,
@@ -116,8 +122,10 @@ def optimize(
 ) -> Optimized:
     """:func:`optimize_by` the clock ``wall``, or where the machine is too busy for that, by ``core``.
 
-    ``clock`` may also be one of the two; ``wall`` then ends with an error on a busy machine.
+    ``method`` is the placer that searches on the model of costs; what it finds is run. ``clock`` may also be one of
+    the two; ``wall`` then ends with an error on a busy machine.
     """
+    end = time.monotonic() + budget
     for by in ("wall", "core") if clock == "auto" else (clock,):
         try:
             return optimize_by(
@@ -125,8 +133,9 @@ def optimize(
                 path,
                 devices,
                 shapes,
-                budget=budget,
+                end=end,
                 model=model,
+                method=method,
                 samples=samples,
                 cache=cache,
                 seed=seed,
@@ -145,8 +154,9 @@ def optimize_by(
     devices: Sequence[DeviceSpec],
     shapes: Mapping[str, Sequence[int]] | Iterable[str],
     *,
-    budget: float,
+    end: float,
     model: str,
+    method: str,
     samples: int,
     cache: Cache | None,
     seed: int,
@@ -156,9 +166,10 @@ def optimize_by(
 
     Two rounds: the first plans are traced, what a cut really costs is fitted to the traces, and the second round is
     placed with that. All candidates are then measured in turns, and the winner once more, afresh, beside every single
-    device and OpenVINO's own use of all the cores. Two fifths of the ``budget`` are for placing, the
-    rest is meant for running; the profile, which is kept in the cache, and the last measurement come on top. Ctrl-C
-    while placing goes on with what there is.
+    device and OpenVINO's own use of all the cores. Everything is to be done at the time ``end`` of
+    ``time.monotonic``: of what profiling leaves a :data:`SEARCHING` share is for placing, the rest for running. Less
+    than the profile, four placements of :data:`LEAST` seconds and :data:`FEWEST` samples cannot be done, and takes what
+    it takes. Ctrl-C while placing goes on with what there is.
 
     Raises
     ------
@@ -168,6 +179,7 @@ def optimize_by(
     began = time.monotonic()
     if model not in MODELS:
         raise InputError(f"--model {model!r}: there is a runtime for {', '.join(MODELS)}")
+    api.configured(method)  # a wrong name is an error now, not after the profile
     if len(devices) < 2:
         raise InputError("there is nothing to place on one device: give at least two, e.g. --device B=cpu")
     say("profiling: what every op takes on every device")
@@ -176,15 +188,15 @@ def optimize_by(
     cores = overlapping_cores(devices)
     with Session(path, devices, shapes, cores=cores, clock=clock) as session:
         alone = _alone(session, profile)
-        work = _Search(session, plain, model, budget, seed, say)
+        work = _Search(session, plain, model, method, end - time.monotonic(), seed, say)
         fit = OverlapFit()
         bounded = work.round(fit, 1)
         if not work.interrupted:
             fit = work.fitted(fit)
             bounded = work.round(fit, 2)
-        screened, best, first = _screen(session, work.tried, alone, say)
+        screened, best, first = _screen(session, work.tried, alone, end, say)
         say("measuring the winner afresh, beside each device alone and all cores")
-        lines = _final(session, alone, first, best, devices, cores, samples)
+        lines = _final(session, alone, first, best, devices, cores, samples, end)
         openvino, used = session.openvino, session.worker.cores
     found = next(line.measurement for line in lines if line.name == "best plan") if best else None
     single = next(line.measurement for line in lines if line.name == f"{first} alone")
@@ -193,7 +205,7 @@ def optimize_by(
     problem = fit.applied(plain)
     if best is not None and pays:
         chosen = best.placement
-        predicted: float | None = predict(plain, best.pieces, fit, stream=model == "pipeline")
+        predicted: float | None = predict(plain, best.pieces, fit, items=best.candidate.items)
     else:
         chosen, predicted = _everything_on(problem, first), None
     solution = replace(
@@ -204,7 +216,9 @@ def optimize_by(
     )
     solution = replace(solution, bound=min(solution.bound, solution.cost))
     measured = found if pays and found is not None else single
-    known = {"cost": measured.median, **measured.document()}
+    known: dict[str, Any] = {"cost": measured.median, **measured.document()}
+    if pays and lines[-1].latency is not None:
+        known["latency"] = lines[-1].latency._asdict()
     plan = Plan.from_solution(problem, solution, measured=known)
     if best is not None and pays:  # run it later as it was measured
         plan = Plan({**plan.document, "pieces": [[piece.device, list(piece.ops)] for piece in best.pieces]})
@@ -242,12 +256,14 @@ class _Search:
         session: Session,
         plain: Problem,
         model: str,
-        budget: float,
+        method: str,
+        left: float,
         seed: int,
         say: Callable[[str], None],
     ) -> None:
         self.session, self.plain, self.model, self.seed, self.say = session, plain, model, seed, say
-        self.share = budget * SEARCHING / (2 * len(PRICES))
+        self.method = method
+        self.share = max(LEAST, left * SEARCHING[model] / (2 * len(PRICES)))
         self.tried: list[_Tried] = []
         self.interrupted = False
 
@@ -257,9 +273,15 @@ class _Search:
         for price in PRICES:
             self.say(f"placing, round {number}: a cut taken {price:g}x as dear, {self.share:.0f} s")
             problem = fit.applied(self.plain, price=price)
-            solution = api.place(problem, "auto", budget=self.share, seed=self.seed)
+            # The portfolio's answer is refined by what its pieces would take; another method is on its own.
+            alone = self.method != "auto"
+            seconds = self.share if alone else self.share / 2
+            solution = api.place(problem, self.method, budget=seconds, seed=self.seed)
             first = first or solution
-            self._load(f"round {number}, cuts {price:g}x", solution.placement, fit)
+            refined = solution.placement
+            if solution.stopped != "interrupted" and not alone:
+                refined = refine(self.plain, refined, fit, seconds=self.share / 2, seed=self.seed)
+            self._load(f"round {number}, cuts {price:g}x", refined, fit)
             if solution.stopped == "interrupted":  # go on with what there is
                 self.interrupted = True
                 break
@@ -300,12 +322,22 @@ class _Search:
 
 
 def _screen(
-    session: Session, tried: Sequence[_Tried], alone: Mapping[str, Candidate], say: Callable[[str], None]
+    session: Session,
+    tried: Sequence[_Tried],
+    alone: Mapping[str, Candidate],
+    end: float,
+    say: Callable[[str], None],
 ) -> tuple[dict[str, float], _Tried | None, str]:
     """A few samples of everything, in turns: the best placement and the best single device."""
     say(f"running {len(tried)} placements")
-    samples = 2 if tried and tried[0].candidate.items > 1 else SCREENING
-    found = session.measure([*alone.values(), *(t.candidate for t in tried)], samples=samples)
+    stream = bool(tried) and tried[0].candidate.items > 1
+    now = time.monotonic()
+    found = session.measure(
+        [*alone.values(), *(t.candidate for t in tried)],
+        samples=FEWEST_SCREENING if stream else SCREENING,
+        until=now + SCREENING_SHARE * (end - now),
+        fewest=2 if stream else FEWEST_SCREENING,
+    )
     medians = [m.median for m in found]
     screened = dict(zip([f"{name} alone" for name in alone], medians[: len(alone)], strict=True))
     screened |= dict(zip([t.name for t in tried], medians[len(alone) :], strict=True))
@@ -321,17 +353,23 @@ def _final(
     devices: Sequence[DeviceSpec],
     cores: Sequence[int],
     samples: int,
+    end: float,
 ) -> tuple[Line, ...]:
     order = [first, *(name for name in alone if name != first)]
     running: list[tuple[str, Candidate]] = [(f"{name} alone", alone[name]) for name in order]
     if all(spec.plugin.startswith("cpu") for spec in devices):
         precision = next(spec.precision for spec in devices if spec.name == first)
-        name, how, options = all_cores_line(cores, precision)
-        running.append((name, session.load(how, **options)))
+        stream = best is not None and best.candidate.items > 1
+        for name, how, options in all_cores_lines(cores, precision, stream=stream):
+            running.append((name, session.load(how, **options)))
     if best is not None:
         running.append(("best plan", best.candidate))
-    measured: list[Measurement] = session.measure([c for _, c in running], samples=samples)
+    stream = any(candidate.items > 1 for _, candidate in running)
+    fewest = min(FEWEST_STREAMS if stream else FEWEST, samples)
+    measured: list[Measurement] = session.measure(
+        [c for _, c in running], samples=samples, until=end, fewest=fewest
+    )
     return tuple(
-        Line(name, found, candidate.verification)
+        Line(name, found, candidate.verification, latency=candidate.latency())
         for (name, candidate), found in zip(running, measured, strict=True)
     )

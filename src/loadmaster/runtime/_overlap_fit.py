@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from loadmaster.problem import Problem
-from loadmaster.runtime._pieces import PIECE, WAIT, Piece, homes, simulate
+from loadmaster.runtime._pieces import PIECE, WAIT, Piece, simulate
 
 __all__ = ["OverlapFit", "fit_overlap", "piece_features", "predict"]
 
@@ -62,32 +62,32 @@ def piece_features(
 ) -> tuple[FloatArray, FloatArray, list[set[int]]]:
     """Seconds of the ops of every piece, bytes that enter or leave it, and the pieces that it waits for."""
     graph = problem.graph
-    home = homes(pieces)
-    known = {op for op, _ in home}
-    inside = [set(piece.ops) for piece in pieces]
+    inside: list[list[int]] = [[] for _ in range(graph.n)]
+    """Of every op, the pieces that it is in: more than one for a join."""
     seconds, moved = np.zeros(len(pieces)), np.zeros(len(pieces))
     waits: list[set[int]] = [set() for _ in pieces]
     for number, piece in enumerate(pieces):
         d = problem.cluster.index[piece.device]
-        seconds[number] = sum(float(problem.time[graph.index[op], d]) for op in piece.ops)
-    for t in range(graph.tensors):
-        producer = graph.names[graph.tensor_producer[t]]
-        if producer not in known:
+        ops = [graph.index[op] for op in piece.ops]
+        seconds[number] = problem.time[ops, d].sum()
+        for v in ops:
+            inside[v].append(number)
+    readers, first = graph.consumer_op.tolist(), graph.consumer_ptr.tolist()
+    size = graph.tensor_bytes.tolist()
+    for t, producer in enumerate(graph.tensor_producer.tolist()):
+        makers = inside[producer]
+        if not makers:
             continue
-        readers = [
-            graph.names[v] for v in graph.consumer_op[graph.consumer_ptr[t] : graph.consumer_ptr[t + 1]]
-        ]
-        outside = {
-            number
-            for number, ops in enumerate(inside)
-            if producer not in ops and any(reader in ops for reader in readers)
-        }
-        sources = {number: home[producer, pieces[number].device] for number in outside}
-        for number, source in sources.items():
+        outside = {n for v in readers[first[t] : first[t + 1]] for n in inside[v]}.difference(makers)
+        sources = set()
+        for number in outside:
+            own = (maker for maker in makers if pieces[maker].device == pieces[number].device)
+            source = next(own, makers[0])
+            sources.add(source)
             waits[number].add(source)
-            moved[number] += graph.tensor_bytes[t]
-        for source in set(sources.values()):
-            moved[source] += graph.tensor_bytes[t]
+            moved[number] += size[t]
+        for source in sources:
+            moved[source] += size[t]
     return seconds, moved, waits
 
 
@@ -125,19 +125,20 @@ def fit_overlap(
     )
 
 
-def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, stream: bool = False) -> float:
-    """Seconds of one request, or, of a ``stream``, seconds per request of the busiest device.
+def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, items: int = 1) -> float:
+    """Seconds per request of a run of so many ``items``: one alone, or a stream that fills the devices.
 
-    ``problem`` has the seconds of ops alone, as they were profiled.
+    After the first request of a stream has gone through, there is another one whenever the busiest device has done
+    its part. ``problem`` has the seconds of ops alone, as they were profiled.
     """
     seconds, moved, waits = piece_features(problem, pieces)
     taken = (seconds * fit.slowdown + fit.piece + moved * fit.rate).tolist()
     device = [problem.cluster.index[piece.device] for piece in pieces]
     if len(set(device)) == 1:
         return float(seconds.sum())
-    if stream:
-        return float(np.bincount(device, taken).max())
     sequence: list[list[int]] = [[] for _ in range(problem.devices)]
     for number, d in enumerate(device):
         sequence[d].append(number)
-    return simulate(sequence, taken, waits, device, piece=0.0, wait=fit.wait)[0]
+    first = simulate(sequence, taken, waits, device, piece=0.0, wait=fit.wait)[0]
+    load = float(np.bincount(device, taken).max())
+    return load + (first - load) / items

@@ -60,6 +60,8 @@ class Overlapped:
         self._inputs: list[npt.NDArray[Any]] = []
         self._outputs: list[npt.NDArray[Any]] = []
         self._last: list[Request] = []
+        self.latencies: list[float] = []
+        """Seconds on the clock of every request in undisturbed samples."""
 
     # -- the worker's interface ------------------------------------------------------------------------------
 
@@ -127,8 +129,12 @@ class Overlapped:
         self.infer()
         seconds = time.perf_counter() - began
         if clock == "core":
-            return Sample(seconds, max(0.0, seconds - self.core_seconds()))
-        return Sample(seconds, run_queue_wait() - waited)
+            sample = Sample(seconds, max(0.0, seconds - self.core_seconds()))
+        else:
+            sample = Sample(seconds, run_queue_wait() - waited)
+        if clock == "core" or sample.clean:
+            self.latencies += [request.ended - request.begun for request in self._last]
+        return sample
 
     def core_seconds(self) -> float:
         """How long the last run would have taken if every submodel had had its core to itself.

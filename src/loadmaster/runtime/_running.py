@@ -16,7 +16,7 @@ from loadmaster.problem._model import ExecutionModel
 from loadmaster.runtime._comparing import Verification
 from loadmaster.runtime._devices import DeviceSpec
 from loadmaster.runtime._lint import Finding, lint
-from loadmaster.runtime._measuring import Measurement
+from loadmaster.runtime._measuring import Latency, Measurement
 from loadmaster.runtime._overlapping import cores_of
 from loadmaster.runtime._pieces import DATA, JOINS, Piece, cut
 from loadmaster.runtime._session import SAMPLES, Session
@@ -24,7 +24,7 @@ from loadmaster.runtime._session import SAMPLES, Session
 __all__ = [
     "Line",
     "PlanRun",
-    "all_cores_line",
+    "all_cores_lines",
     "devices_of",
     "fitting_network",
     "how_to_run",
@@ -46,6 +46,18 @@ class Line:
     verification: Verification | None
     why: str = ""
     """Why there is no measurement, for a baseline that cannot run."""
+    latency: Latency | None = None
+    """Of single requests, where a run is a stream of them."""
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "name": self.name,
+            "measured": None if self.measurement is None else self.measurement.document(),
+            "verified": None if self.verification is None else self.verification.document(),
+            "why": self.why,
+            "latency": None if self.latency is None else self.latency._asdict(),
+        }
 
 
 @dataclass(frozen=True)
@@ -72,15 +84,7 @@ class PlanRun:
             "predicted": self.predicted,
             "measured": self.plan.document(),
             "error": (self.predicted - self.plan.median) / self.plan.median,
-            "lines": [
-                {
-                    "name": line.name,
-                    "measured": None if line.measurement is None else line.measurement.document(),
-                    "verified": None if line.verification is None else line.verification.document(),
-                    "why": line.why,
-                }
-                for line in self.lines
-            ],
+            "lines": [line.document() for line in self.lines],
             "findings": [finding.document() for finding in self.findings],
             "trace": list(self.spans),
             "openvino": self.openvino,
@@ -172,9 +176,18 @@ def overlapping_cores(devices: Sequence[DeviceSpec]) -> list[int]:
     return sorted(cores or os.sched_getaffinity(0))
 
 
-def all_cores_line(cores: Sequence[int], precision: str) -> tuple[str, str, dict[str, Any]]:
-    """The baseline without a placement: its label, how it is run, and the options."""
-    return f"OpenVINO on {len(cores)} cores", "all-cores", {"threads": len(cores), "precision": precision}
+def all_cores_lines(
+    cores: Sequence[int], precision: str, *, stream: bool
+) -> list[tuple[str, str, dict[str, Any]]]:
+    """The baselines without a placement: their labels, how they are run, and the options.
+
+    All cores on one request, and, beside a stream, one request at a time on each core.
+    """
+    options = {"threads": len(cores), "precision": precision}
+    found: list[tuple[str, str, dict[str, Any]]] = [(f"OpenVINO on {len(cores)} cores", "all-cores", options)]
+    if stream:
+        found.append((f"OpenVINO, {len(cores)} streams", "streams", {**options, "items": STREAM}))
+    return found
 
 
 def run_plan(
@@ -223,7 +236,7 @@ def run_plan(
         if cores is None:
             wanted.append(("HETERO's choice", "auto", {"order": [spec.name for spec in specs]}))
         elif all(spec.plugin.startswith("cpu") for spec in specs):
-            wanted.append(all_cores_line(cores, specs[0].precision))
+            wanted += all_cores_lines(cores, specs[0].precision, stream=how == "pipeline")
         for label, how, options in wanted if baselines else []:
             try:
                 candidate = session.load(how, **options)
@@ -242,6 +255,7 @@ def run_plan(
                     None if candidate is None else measured[candidate],
                     None if candidate is None else candidate.verification,
                     why,
+                    None if candidate is None else candidate.latency(),
                 )
                 for label, candidate, why in lines
             ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,7 @@ from loadmaster.runtime._comparing import Verification, check
 from loadmaster.runtime._devices import DeviceSpec
 from loadmaster.runtime._measuring import (
     CLOCKS,
+    Latency,
     Measurement,
     Sample,
     calmest_core,
@@ -67,6 +70,12 @@ class Candidate:
     def measure(self, *, samples: int = SAMPLES, limit: float | None = None) -> Measurement:
         """Verify, then measure alone; to compare with others use :meth:`Session.measure`."""
         return self._session.measure([self], samples=samples, limit=limit)[0]
+
+    def latency(self) -> Latency | None:
+        """Of single requests in the samples so far, where a run is a stream of them."""
+        if self.items == 1:
+            return None
+        return Latency.of(self._session.worker.ask("latencies", key=self.key))
 
     def trace(self) -> list[dict[str, Any]]:
         """When each submodel ran, on which device."""
@@ -126,7 +135,8 @@ class Session:
 
         ``how``: ``hetero`` with a ``placement`` of ops to devices, ``single`` with a ``device``, ``auto`` (what
         HETERO chooses) with an ``order`` of devices, ``concurrent`` and ``pipeline`` (a run is ``items`` requests) with
-        the ``pieces`` of a placement (:func:`~loadmaster.runtime.cut`), ``all-cores`` with a number of ``threads``.
+        the ``pieces`` of a placement (:func:`~loadmaster.runtime.cut`), ``all-cores`` and ``streams`` with a
+        number of ``threads``.
 
         Raises
         ------
@@ -137,7 +147,7 @@ class Session:
             used = {options["device"]}
         elif how == "auto":
             used = set(options["order"])
-        elif how == "all-cores":
+        elif how in ("all-cores", "streams"):
             used = {f"reference-{options.get('precision', 'f32')}"}
         elif "pieces" in options:
             used = {piece.device for piece in options["pieces"]}
@@ -175,9 +185,16 @@ class Session:
         return self.worker.ask("compare", key=candidate.key, reference=reference.key, seed=SEED, other=OTHER)
 
     def measure(
-        self, candidates: Sequence[Candidate], *, samples: int = SAMPLES, limit: float | None = None
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        samples: int = SAMPLES,
+        limit: float | None = None,
+        until: float = math.inf,
+        fewest: int = SAMPLES,
     ) -> list[Measurement]:
-        """Verify all, then measure them in turns until each has enough undisturbed samples.
+        """Verify all, then measure them in turns until each has enough undisturbed samples, or, at the time ``until``
+        of ``time.monotonic``, the ``fewest`` that will do.
 
         Raises
         ------
@@ -190,12 +207,13 @@ class Session:
         items = {candidate.key: candidate.items for candidate in candidates}
         keys, clean = list(found), 0
         while True:
-            asked = {"keys": keys, "rounds": max(1, samples - clean), "seconds": SLICE, "clock": self.clock}
-            for key, seconds, lost in self.worker.ask("sample", limit=limit, **asked):
-                found[key].append(undisturbed(seconds / items[key], lost / items[key], self.clock))
-            clean = min(sum(sample.clean for sample in taken) for taken in found.values())
-            tried = max(len(taken) for taken in found.values())
-            if clean >= samples:
+            seconds = SLICE if clean < fewest else min(SLICE, max(0.0, until - time.monotonic()))
+            asked = {"keys": keys, "rounds": max(1, samples - clean), "seconds": seconds, "clock": self.clock}
+            for key, taken, lost in self.worker.ask("sample", limit=limit, **asked):
+                found[key].append(undisturbed(taken / items[key], lost / items[key], self.clock))
+            clean = min(sum(sample.clean for sample in each) for each in found.values())
+            tried = max(len(each) for each in found.values())
+            if clean >= samples or (clean >= fewest and time.monotonic() >= until):
                 break
             if tried >= samples * (1 + TRIES):
                 raise BusyError(

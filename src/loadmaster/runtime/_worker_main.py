@@ -128,6 +128,10 @@ class Session:
                 break
         return found
 
+    def latencies(self, key: str) -> list[float]:
+        """Seconds of the single requests in the samples so far; none where a run is one request."""
+        return list(getattr(self.executors[key], "latencies", ()))
+
     def spans(self, key: str) -> list[Any]:
         """When each submodel ran."""
         found: list[Any] = self.executors[key].spans()

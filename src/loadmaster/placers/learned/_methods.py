@@ -47,10 +47,14 @@ class Hsdag:
     """Rounds of messages."""
     groups: Literal["learned", "random", "fixed", "none"] = "learned"
     """Dominant edges by learned scores, drawn uniformly, drawn uniformly once and kept, or every unit alone."""
+    levels: int = 1
+    """How often the graph is parsed: in every further pass groups may join neighbouring groups."""
     singletons: bool = True
     """A unit may stay alone; off, each with a neighbour joins one (as published)."""
     alone: float = 0.0
     """How much likelier a unit is, before learning, to stay alone than to join some neighbour, as a logarithm."""
+    own: float = 10.0
+    """How fast a unit's own logits are learnt beside those that the network gives it; 0 for none of its own."""
     batch: int = 64
     """Placements drawn and costed for one update."""
     learning_rate: float = 3e-3
@@ -87,6 +91,8 @@ class Hsdag:
 
     def __post_init__(self) -> None:
         _check_features(self.features)
+        if self.levels < 1:
+            raise InputError(f"levels must be >= 1, not {self.levels}: hsdag-paper has the fixed point")
 
     def supports(self, problem: Problem) -> str | None:
         """Everything, where PyTorch is installed."""
@@ -213,7 +219,7 @@ def _run(
         raise UnsupportedError(f"the method {method.name} cannot run: {reason}")
     import torch
 
-    from loadmaster.placers.learned import hsdag
+    from loadmaster.placers.learned import hsdag, hsdag_paper
 
     if budget == Budget():
         budget = Budget(evaluations=64_000)
@@ -230,7 +236,7 @@ def _run(
             if units.count == 0 or not (units.allowed.sum(axis=1) > 1).any():
                 raise OutOfBudget  # nothing is to be decided
             if isinstance(method, HsdagPaper):
-                hsdag.train_paper(search, units, method, seed)
+                hsdag_paper.train_paper(search, units, method, seed)
             elif isinstance(method, HsdagPolish):
                 hsdag.train(search, units, method, seed, 1.0 - method.polish)
                 borrow(search, replace(LocalSearch(), constructed=False), Budget(), seed)

@@ -11,22 +11,28 @@ import numpy as np
 from loadmaster.errors import InputError
 from loadmaster.placers._search import Search
 
-__all__ = ["Scalars", "event_record"]
+__all__ = ["Scalars", "event_record", "new_event_file"]
+
+
+def new_event_file(folder: str, label: str) -> Path | None:
+    """A new event file in a folder, to which records can be appended; None for no folder."""
+    if not folder:
+        return None
+    file = Path(folder) / f"events.out.tfevents.{int(time.time())}.{label}"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(_record(_double(1, time.time()) + _bytes(3, b"brain.Event:2")))
+    except OSError as error:
+        raise InputError(f"{folder}: scalars cannot be written there ({error.strerror})") from None
+    return file
 
 
 class Scalars:
     """Appends to one event file in a folder: best cost, gap to the bound, and what else the training tells."""
 
     def __init__(self, folder: str, search: Search, every: float = 0.5) -> None:
-        self._file: Path | None = None
         self._search, self._every, self._told = search, every, -np.inf
-        if folder:
-            self._file = Path(folder) / f"events.out.tfevents.{int(time.time())}.{search.method}"
-            try:
-                self._file.parent.mkdir(parents=True, exist_ok=True)
-                self._file.write_bytes(_record(_double(1, time.time()) + _bytes(3, b"brain.Event:2")))
-            except OSError as error:
-                raise InputError(f"{folder}: scalars cannot be written there ({error.strerror})") from None
+        self._file = new_event_file(folder, search.method)
 
     def write(self, step: int, **values: float) -> None:
         """The values at a step, at most twice a second."""

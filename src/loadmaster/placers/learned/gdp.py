@@ -1,0 +1,156 @@
+"""``gdp``: one policy for every graph, pre-trained, used without training on graphs it has never seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.placers._base import parameters
+from loadmaster.placers._feasible import first_feasible, prove_infeasible, single_devices
+from loadmaster.placers._incumbents import borrow
+from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers.greedy import greedy_candidates
+from loadmaster.placers.heft import heft_placements
+from loadmaster.placers.learned._list_candidates import LoadTracks, TimeTracks, tracks_of
+from loadmaster.placers.learned._list_weights import Weights, load_weights, shipped, untrained
+from loadmaster.placers.local_search import LocalSearch
+from loadmaster.problem import Offload, Placement, Problem, Solution
+from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
+
+__all__ = ["Gdp", "GdpSearch"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Gdp:
+    """A learned list scheduler, pre-trained on random graphs and the zoo's families; no training here.
+
+    Ops are placed one after another with the state of all devices in view, by the rule of ``lookahead`` plus a
+    network that scores (op, device) pairs (``_list_policy.py``); under ``pipeline`` and ``serial`` by sweeps over
+    a whole placement (``_load_policy.py``). Several passes, each seeing the one before, on ops and on groups of
+    ops; then the same with noise on the weights. One set of weights serves any number and kind of devices, any op
+    types and all execution models. See ``docs/gdp.md``.
+
+    GDP as published scores every op by itself (``gdp-paper``), which cannot tell equal devices apart; what is kept
+    of it is the aim: one policy, batch training over many graphs, zero-shot use, fine-tuning in few steps.
+
+    References
+    ----------
+    Y. Zhou et al., "GDP: generalized device placement for dataflow graphs", 2019. L. F. Bittencourt et al.,
+    "DAG scheduling using a lookahead variant of the heterogeneous earliest finish time algorithm", PDP 2010, for
+    the rule that learning begins with. T. Salimans et al., "Evolution strategies as a scalable alternative to
+    reinforcement learning", 2017, for the training.
+    """
+
+    weights: str = ""
+    """File of weights (``loadmaster pretrain``, ``loadmaster finetune``); empty for those of the package,
+    ``untrained`` for those that training begins with."""
+    passes: int = 3
+    """Passes on every level, each seeing the one before."""
+    samples: int = 16
+    """Tracks that are decoded again with noise on the weights, after the greedy ones."""
+    noise: float = 0.05
+    """Standard deviation of that noise."""
+    guard: bool = True
+    """Also try ``heft`` and every single device, so that the answer is never worse; off, it is the policy's own."""
+
+    name: ClassVar[str] = "gdp"
+    summary: ClassVar[str] = (
+        "a pre-trained list scheduler: one policy for every graph and cluster (GDP, improved)"
+    )
+
+    def supports(self, problem: Problem) -> str | None:
+        """Everything."""
+        return None
+
+    def place(
+        self,
+        problem: Problem,
+        *,
+        budget: Budget,
+        seed: int = 0,
+        start: Placement | None = None,
+        evaluator: Evaluator | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Solution:
+        """Decode greedily, then with noise; ends by itself, or when the budget is used up."""
+        return _run(self, problem, budget, seed, start, evaluator, on_progress)
+
+    def read(self) -> Weights:
+        """The weights that the placer uses."""
+        if self.weights == "untrained":
+            return untrained()
+        return load_weights(self.weights) if self.weights else shipped()
+
+
+@dataclass(frozen=True)
+class GdpSearch(Gdp):
+    """:class:`Gdp`, and a short local search from the best placement that the policy made."""
+
+    search: float = 2.0
+    """Seconds of local search; under a budget of evaluations what is left of it."""
+
+    name: ClassVar[str] = "gdp+ls"
+    summary: ClassVar[str] = "gdp, then a short local search from its best placement"
+
+
+def _run(
+    method: Gdp,
+    problem: Problem,
+    budget: Budget,
+    seed: int,
+    start: Placement | None,
+    evaluator: Evaluator | None,
+    on_progress: ProgressCallback | None,
+) -> Solution:
+    prove_infeasible(problem)
+    vector = method.read().vector
+    check = SimulatedEvaluator(problem)
+    with Search(problem, budget, method.name, evaluator, on_progress) as search:
+        if start is not None:
+            search.try_placement(start)
+        seen: set[Placement] = set()
+        for placement in _candidates(method, problem, vector, seed):
+            # Whether a placement is feasible is known without asking for its cost.
+            if placement not in seen and check.evaluate(placement).feasible:
+                seen.add(placement)
+                search.try_placement(placement)
+                search.check()
+        if search.best is None:
+            search.try_device(first_feasible(problem, seed))
+        search.check()
+        if isinstance(method, GdpSearch):
+            limit = Budget(seconds=method.search) if budget.evaluations is None else Budget()
+            borrow(search, replace(LocalSearch(), constructed=False), limit, seed)
+    return search.solution(seed, parameters(method))
+
+
+def _candidates(method: Gdp, problem: Problem, vector: FloatArray, seed: int) -> Iterator[Placement]:
+    """Greedy tracks, what the guard asks for, then tracks with noise."""
+    tracks = tracks_of(problem, method.passes)
+    yield from tracks.all(vector)
+    if method.guard:
+        yield from heft_placements(problem)
+        yield from map(Placement, single_devices(problem))
+    if isinstance(problem.model, Offload):  # list schedules mostly need more calls than there may be
+        yield from map(Placement, greedy_candidates(problem))
+    yield from noisy(tracks, vector, method.samples, method.noise, seed)
+
+
+def noisy(
+    tracks: TimeTracks | LoadTracks, vector: FloatArray, samples: int, noise: float, seed: int
+) -> Iterator[Placement]:
+    """Tracks in turn, each with its own noise on the weights."""
+    rng = np.random.default_rng([seed, 17])
+    names = tracks.names
+    for i in range(samples if names and not tracks.large else 0):
+        name = names[i % len(names)]
+        if name == "loads":
+            name = f"loads:{i}"
+        disturbed = vector + noise * rng.standard_normal(len(vector))
+        yield from tracks.track(disturbed, name)  # type: ignore[arg-type]
