@@ -267,7 +267,7 @@ def test_every_variant_runs_and_repeats(change: dict[str, object]) -> None:
 
 def test_what_is_learnt_from_some_graphs_serves_another(tmp_path: Path) -> None:
     chosen = replace(SMALL, learning_rate=1e-2)  # there are few updates
-    state, found = gdp_paper.train_batch([by_type(12), by_type(18), by_type(30)], chosen, evaluations=600)
+    state, found = gdp_paper.train_batch([by_type(12), by_type(18), by_type(30)], chosen, evaluations=900)
     assert [solution.cost for solution in found] == [12, 18, 30]
     assert all(solution.evaluations <= 900 for solution in found)
     file = tmp_path / "learnt.npz"
