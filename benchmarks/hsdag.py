@@ -99,14 +99,14 @@ def paper() -> None:
         )
 
 
-def concurrent(evaluations: int, seconds: float, runs: int) -> None:
+def concurrent(graphs: list[str], evaluations: int, seconds: float, runs: int) -> None:
     """Three devices at once: milliseconds."""
     print(f"ms; hsdag with {evaluations:,} evaluations in {runs} runs, annealing {seconds:g} s")
     print(
         "| graph | ops | single | heft | annealing | hsdag (seeds) | hsdag+polish | against annealing | bound | CPU s |"
     )
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
-    for name in MODELS:
+    for name in graphs:
         problem = study_problem(name, level="kernels", igpu=True, model="concurrent")
         single, heft = (PLACERS[m].place(problem, budget=Budget(evaluations=9)) for m in ("single", "heft"))
         annealing = api.place(problem, "annealing", budget=seconds)
@@ -195,13 +195,14 @@ def main() -> None:
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--evaluations", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=30.0, help="of annealing, of --rate, of --large")
+    parser.add_argument("--graphs", default=",".join(MODELS), help="of --concurrent")
     parser.add_argument("--runs", type=int, default=3, help="of --concurrent")
     parser.add_argument("--levels", default="kchain,kernels,ops")
     options = parser.parse_args()
     if options.paper:
         paper()
     elif options.concurrent:
-        concurrent(options.evaluations, options.seconds, options.runs)
+        concurrent(options.graphs.split(","), options.evaluations, options.seconds, options.runs)
     elif options.rate:
         rate(options.seconds)
     elif options.large:

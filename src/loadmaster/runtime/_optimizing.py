@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ def optimize(
     budget: float = 120.0,
     model: str = "concurrent",
     method: str = "auto",
+    parameters: Mapping[str, Any] | None = None,
     samples: int = SAMPLES,
     clock: str = "auto",
     cache: Cache | None = None,
@@ -117,9 +119,10 @@ def optimize(
 ) -> Optimized:
     """:func:`optimize_by` the clock ``wall``, or where the machine is too busy for that, by ``core``.
 
-    ``method`` is the placer that searches on the model of costs; what it finds is run. ``clock`` may also be one of
-    the two; ``wall`` then ends with an error on a busy machine.
+    ``method``, with ``parameters``, is what searches on the model of costs; what it finds is run. ``clock`` may also be
+    one of the two; ``wall`` then ends with an error on a busy machine.
     """
+    place = partial(api.place, method=api.configured(method, parameters))
     for by in ("wall", "core") if clock == "auto" else (clock,):
         try:
             return optimize_by(
@@ -129,7 +132,7 @@ def optimize(
                 shapes,
                 budget=budget,
                 model=model,
-                method=method,
+                place=place,
                 samples=samples,
                 cache=cache,
                 seed=seed,
@@ -150,7 +153,7 @@ def optimize_by(
     *,
     budget: float,
     model: str,
-    method: str,
+    place: Callable[..., Solution],
     samples: int,
     cache: Cache | None,
     seed: int,
@@ -172,7 +175,6 @@ def optimize_by(
     began = time.monotonic()
     if model not in MODELS:
         raise InputError(f"--model {model!r}: there is a runtime for {', '.join(MODELS)}")
-    api.configured(method)  # a wrong name is an error now, not after the profile
     if len(devices) < 2:
         raise InputError("there is nothing to place on one device: give at least two, e.g. --device B=cpu")
     say("profiling: what every op takes on every device")
@@ -181,7 +183,7 @@ def optimize_by(
     cores = overlapping_cores(devices)
     with Session(path, devices, shapes, cores=cores, clock=clock) as session:
         alone = _alone(session, profile)
-        work = _Search(session, plain, model, method, budget, seed, say)
+        work = _Search(session, plain, model, place, budget, seed, say)
         fit = OverlapFit()
         bounded = work.round(fit, 1)
         if not work.interrupted:
@@ -247,13 +249,13 @@ class _Search:
         session: Session,
         plain: Problem,
         model: str,
-        method: str,
+        place: Callable[..., Solution],
         budget: float,
         seed: int,
         say: Callable[[str], None],
     ) -> None:
         self.session, self.plain, self.model, self.seed, self.say = session, plain, model, seed, say
-        self.method = method
+        self.place = place
         self.share = budget * SEARCHING / (2 * len(PRICES))
         self.tried: list[_Tried] = []
         self.interrupted = False
@@ -264,7 +266,7 @@ class _Search:
         for price in PRICES:
             self.say(f"placing, round {number}: a cut taken {price:g}x as dear, {self.share:.0f} s")
             problem = fit.applied(self.plain, price=price)
-            solution = api.place(problem, self.method, budget=self.share, seed=self.seed)
+            solution = self.place(problem, budget=self.share, seed=self.seed)
             first = first or solution
             self._load(f"round {number}, cuts {price:g}x", solution.placement, fit)
             if solution.stopped == "interrupted":  # go on with what there is
