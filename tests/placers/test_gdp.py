@@ -119,12 +119,12 @@ def slow_decode(
                         below = max(below, link(problem, t, before[v], before[u]) + rank[u])
             rank[v] = float(problem.time[v, before[v]]) + below
         load = [sum(problem.time[v, d] for v in range(problem.n) if before[v] == d) for d in devices]
-        busy = [x / max(sum(load) / len(load), 1e-300) - 1 for x in load]
+        busy = [x / max(np.mean(load), 1e-300) - 1 for x in load]
         whole = max(max((prior.begin[v] + rank[v] for v in range(problem.n)), default=0.0), 1e-300)
         slack = [1 - (prior.begin[v] + rank[v]) / whole for v in range(problem.n)]
         hidden_device = hidden_device + part["later"]
         priority = np.array(rank)
-    wish = np.maximum(hidden_op, 0) @ part["order"][0]
+    wish = np.round(np.maximum(hidden_op, 0) @ part["order"][0], 9)
     wanted = priority + 0.1 * priority.max(initial=0.0) * wish
     order, waiting = [], set(range(problem.n))
     ptr, parent = graph.predecessors
@@ -207,6 +207,7 @@ def slow_decode(
         came = sum(problem.size[t] for t in inputs)
         first = int(child[children[0]]) if children else -1
         unit = static.unit[v]
+        per = 1.0 / unit
 
         values = {}
         for d, c in choices.items():
@@ -217,25 +218,30 @@ def slow_decode(
                 if int(atoms.of_op[child[j]]) not in home and before[child[j]] == d
             )  # fmt: skip
             x = [
-                squash((c["finish"] - least["finish"]) / unit),
-                squash((c["score"] - least["score"]) / unit),
-                squash((c["ready"] - least["ready"]) / unit),
-                squash((c["start"] - c["ready"]) / unit),
-                squash((problem.time[v, d] - quickest) / unit),
+                squash((c["finish"] - least["finish"]) * per),
+                squash((c["score"] - least["score"]) * per),
+                squash((c["ready"] - least["ready"]) * per),
+                squash((c["start"] - c["ready"]) * per),
+                squash((problem.time[v, d] - quickest) * per),
                 c["local"] / came if came > 0 else 0.0,
                 squash((committed[d] + atoms.time[a, d]) * static.fair),
-                squash((horizon[d] - idle) / unit),
+                squash((horizon[d] - idle) * per),
                 1 - (left[d] - atoms.memory[a]) / cap if 0 < cap < np.inf else 0.0,
                 float(before[v] == d),
                 was / total if total > 0 else 0.0,
                 placed / total if total > 0 else 0.0,
-                squash((known[first, d] - known[first].min()) / unit) if first >= 0 else 0.0,
+                squash((known[first, d] - known[first].min()) * per) if first >= 0 else 0.0,
                 squash(busy[d]),
                 float(before[v] == d) * (1 - slack[v]),
             ]
-            h = np.maximum(hidden_op[v] + hidden_device[d] + np.array(x) @ part["pair"], 0)
-            own, shared = part["out"] @ h
-            values[d] = c["score"] + own * unit + shared * static.common, c["finish"], d
+            h = hidden_op[v] + hidden_device[d]
+            for feature, weight in zip(x, part["pair"], strict=True):
+                h = h + feature * weight
+            own = shared = 0.0  # one by one: ties are settled by the last bit
+            for j, value in enumerate(np.maximum(h, 0.0).tolist()):
+                own += value * part["out"][0, j]
+                shared += value * part["out"][1, j]
+            values[d] = c["score"] + (own * unit + shared * static.common), c["finish"], d
 
         best = min(values, key=values.__getitem__) if len(choices) > 1 else next(iter(choices))
         if a not in home:
@@ -244,7 +250,8 @@ def slow_decode(
             committed[best] += float(atoms.time[a, best])
         device[v], begin[v], end[v] = best, choices[best]["start"], choices[best]["finish"]
         horizon[best] = max(horizon[best], end[v])
-        spans[best].append((begin[v], end[v]))
+        if end[v] > begin[v]:  # what takes no time divides no gap
+            spans[best].append((begin[v], end[v]))
         for t in inputs:
             s = device[int(graph.tensor_producer[t])]
             if s != best and (t, best) not in there:

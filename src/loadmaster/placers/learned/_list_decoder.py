@@ -68,7 +68,8 @@ def hidden_of(problem: Problem, part: dict[str, FloatArray]) -> tuple[FloatArray
         score = np.exp(score - score.max(axis=1, keepdims=True))
         attended = (score / score.sum(axis=1, keepdims=True)) @ (mean @ part["value"])
         hidden += np.concatenate([both, attended], axis=1) @ part["context"]
-    return hidden, static.device @ part["device"]
+    # A matrix product may round equal rows differently; ops and devices that are alike must stay alike.
+    return np.round(hidden, 9), np.round(static.device @ part["device"], 9)
 
 
 class TimeDecoder:
@@ -118,7 +119,7 @@ class TimeDecoder:
                 order = np.lexsort((graph.position, -rank)).astype(np.int32)
         if part["order"].any():
             longest = float(priority.max(initial=0.0))
-            wish = np.maximum(hidden_op, 0.0) @ part["order"][0]
+            wish = np.round(np.maximum(hidden_op, 0.0) @ part["order"][0], 9)
             order = ready_order(problem, priority + ORDER * longest * wish)
         for capacity in (problem.capacity, np.full(problem.devices, np.inf)):
             device, begin = np.full(n, -1, np.int32), np.zeros(n)
