@@ -26,6 +26,7 @@ def main() -> None:
     )
     parser.add_argument("--model", default="inception-v3")
     parser.add_argument("--method", default="hsdag")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the method")
     parser.add_argument("--budget", type=float, default=120.0)
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--clock", default="auto", choices=["auto", "wall", "core"])
@@ -42,6 +43,7 @@ def main() -> None:
         parse_devices(DEVICES),
         budget=options.budget,
         method=options.method,
+        parameters=dict(text.split("=", 1) for text in options.set),
         samples=options.samples,
         clock=options.clock,
         cache=Cache(options.folder / "measured.sqlite"),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli_options import Json, ReportFile, read_seconds
+from loadmaster.cli_options import Json, ReportFile, read_parameters, read_seconds
 from loadmaster.cli_report import write_report
 
 __all__ = ["register"]
@@ -261,6 +261,9 @@ def optimize(
     method: Annotated[
         str, typer.Option(metavar="NAME", help="What places, before anything is run; e.g. hsdag.")
     ] = "auto",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method.")
+    ] = None,
     shape: Shapes = None,
     samples: Annotated[int, typer.Option(min=3, help="Undisturbed runs of each.")] = 30,
     clock: Annotated[
@@ -302,6 +305,7 @@ def optimize(
         budget=seconds,
         model=execution,
         method=method,
+        parameters=read_parameters(set_),
         samples=samples,
         clock=clock,
         cache=kept,

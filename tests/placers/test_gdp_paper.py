@@ -219,7 +219,7 @@ def test_the_baseline_is_the_mean_of_earlier_valid_trials() -> None:
 def test_the_best_device_of_every_type_is_learnt() -> None:
     problem = by_type()
     budget = Budget(evaluations=1200)
-    learnt = replace(SMALL, learning_rate=1e-2).place(problem, budget=budget)
+    learnt = SMALL.place(problem, budget=budget)
     sampled = replace(SMALL, learn=False).place(problem, budget=budget)
     assert learnt.cost == problem.n
     assert sampled.cost > problem.n + 3
@@ -227,12 +227,12 @@ def test_the_best_device_of_every_type_is_learnt() -> None:
 
 def test_placements_that_do_not_fit_are_learnt_to_be_avoided() -> None:
     graph, cluster = layered(16, width=4, seed=2), accelerators(1, 1)
-    time = np.stack([np.full(16, 1.0), np.full(16, 3.0)], axis=1)
+    time = np.stack([np.full(16, 1.0), np.full(16, 1.25)], axis=1)
     problem = Problem.make(
         graph, cluster, Serial(), time=time, memory=np.ones(16), capacity=np.array([5.0, np.inf]),
         latency=np.zeros((2, 2)), rate=np.zeros((2, 2)),
     )  # fmt: skip
-    with Search(problem, Budget(evaluations=1500), "gdp-paper") as search:
+    with Search(problem, Budget(evaluations=600), "gdp-paper") as search:
         search.try_device(np.ones(16, np.int32))
         units, share = units_of(problem, ""), []
         costs = gdp_paper._costs
@@ -243,9 +243,10 @@ def test_placements_that_do_not_fit_are_learnt_to_be_avoided() -> None:
 
         with pytest.MonkeyPatch.context() as patch, gdp_paper.quiet_torch(1):
             patch.setattr(gdp_paper, "_costs", noting)
-            gdp_paper.train_one(search, units, replace(SMALL, learning_rate=1e-2), 0)
-    assert np.mean(share[:3]) > 2 * np.mean(share[-10:])
-    assert search.cost == 16 * 3.0 - 5 * 2.0
+            gdp_paper.train_one(search, units, replace(SMALL, contrast=0.1), 0)
+    assert np.mean(share[:3]) > 0.7
+    assert np.mean(share[-10:]) < 0.35
+    assert search.cost < 16 * 1.25
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_every_variant_runs_and_repeats(change: dict[str, object]) -> None:
 
 
 def test_what_is_learnt_from_some_graphs_serves_another(tmp_path: Path) -> None:
-    chosen = replace(SMALL, learning_rate=1e-2)
+    chosen = replace(SMALL, learning_rate=1e-2)  # there are few updates
     state, found = gdp_paper.train_batch([by_type(12), by_type(18), by_type(30)], chosen, evaluations=900)
     assert [solution.cost for solution in found] == [12, 18, 30]
     assert all(solution.evaluations <= 900 for solution in found)

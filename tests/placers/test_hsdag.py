@@ -31,6 +31,7 @@ from loadmaster.placers import PLACERS, Budget, Progress
 from loadmaster.placers.learned import hsdag, hsdag_paper
 from loadmaster.placers.learned._features import FEATURES, features_of
 from loadmaster.placers.learned._fractal import fractal_dimension
+from loadmaster.placers.learned._levels import level_above
 from loadmaster.placers.learned._methods import Hsdag, HsdagPaper
 from loadmaster.placers.learned._parsing import (
     choices_of,
@@ -321,7 +322,7 @@ def test_g_the_best_device_of_every_group_is_learnt() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"groups": "random"}, {"groups": "fixed"}, {"groups": "none"}, {"singletons": False}, {"levels": 2},
+    [{"groups": "random"}, {"groups": "fixed"}, {"groups": "none"}, {"singletons": False}, {"levels": 2}, {"runs": 3},
      {"levels": 3, "groups": "random", "singletons": False}, {"ppo": False},
      {"state_update": True}, {"learn": False}, {"entropy": 0.0}, {"features": ("position",)}],
     ids=str,
@@ -342,15 +343,59 @@ def test_training_leaves_the_random_numbers_and_threads_of_pytorch_alone() -> No
     assert torch.get_num_threads() == threads
 
 
+@given(st.integers(0, 2**32 - 1))
+def test_groups_of_a_later_pass_are_unions_of_neighbours_in_one_placement(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    units, batch = units_of(small(), ""), 3
+    ptr, _, other = choices_of(units.count, units.first, units.second)
+    even = 1.0 / np.repeat(np.diff(ptr), np.diff(ptr))
+    _, group, count = sample_groups(even, ptr, other, rng.random((batch, units.count)))
+    above = level_above(units, group.reshape(-1), count, batch)
+    assert above is not None
+    level = above[0]
+    assert (level.placement[level.first] == level.placement[level.second]).all()
+    wanted = {
+        (int(min(a, b)), int(max(a, b)))
+        for row in group
+        for a, b in zip(row[units.first], row[units.second], strict=True)
+        if a != b
+    }
+    assert set(zip(level.first.tolist(), level.second.tolist(), strict=True)) == wanted
+    z = torch.from_numpy(rng.random((units.count, 2))).float()
+    mean = z[torch.from_numpy(group[1] == group[1, 0])].mean(dim=0)
+    assert level.pooled(z)[group[1, 0]].numpy() == pytest.approx(mean.numpy(), rel=1e-5)
+
+
+def test_further_passes_leave_fewer_groups_and_none_is_refused() -> None:
+    units = units_of(small(), "")
+    groups = []
+    for levels in (1, 2, 3):
+        torch.manual_seed(0)
+        policy = hsdag.Policy(units, replace(Hsdag(), levels=levels))
+        groups.append(len(policy.draw(policy(), 16, np.random.default_rng(0), None).size))
+    assert groups[0] > groups[1] > groups[2]
+    with pytest.raises(InputError, match="levels must be >= 1"):
+        Hsdag(levels=0)
+
+
+def test_the_line_of_progress_has_groups_and_entropy() -> None:
+    notes: list[str] = []
+    _place_telling_always(Hsdag(), small(), Budget(evaluations=300), lambda p: notes.append(p.note))
+    assert any("groups" in note and "entropy" in note for note in notes)
+
+
 # -- checkpoints and scalars ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "limit"), [("hsdag", 700), ("hsdag-paper", 90), ("hsdag+polish", 700)])
+@pytest.mark.parametrize(
+    ("name", "limit", "change"),
+    [("hsdag", 700, {}), ("hsdag", 900, {"runs": 3}), ("hsdag-paper", 90, {}), ("hsdag+polish", 700, {})],
+)
 def test_a_run_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
-    name: str, limit: int, tmp_path: Path
+    name: str, limit: int, change: dict[str, int], tmp_path: Path
 ) -> None:
     problem = small(40, seed=3)
-    placer = PLACERS[name]
+    placer = api.configured(name, change)
     budget = Budget(evaluations=limit)
     whole = placer.place(problem, budget=budget, seed=2)
     file = tmp_path / "run.pt"

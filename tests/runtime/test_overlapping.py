@@ -435,6 +435,8 @@ def test_optimize_needs_two_devices_and_a_model_with_a_runtime(model_file):
         optimize(model_file, parse_devices(["A=cpu"]))
     with pytest.raises(InputError, match="there is a runtime for concurrent, pipeline"):
         optimize(model_file, parse_devices(["A=cpu", "B=cpu"]), model="offload")
+    with pytest.raises(InputError, match="no method 'luck'"):
+        optimize(model_file, parse_devices(["A=cpu", "B=cpu"]), method="luck")
 
 
 def test_costs_of_overlapping_are_found_again_from_traces(model_file):

@@ -49,7 +49,7 @@ def measured(source: str, *, samples: int) -> dict[str, Any]:
 
 
 def _on(file: Path, samples: int, clock: str) -> dict[str, Any]:
-    from loadmaster.graph._openvino_file import openvino_model
+    from loadmaster.graph._openvino import openvino_model
     from loadmaster.runtime import Cache, Session, parse_devices, profile_model
     from loadmaster.runtime._inputs import draw_inputs
 
@@ -107,7 +107,7 @@ def _solutions(problem: Problem) -> dict[str, Solution]:
     for method in METHODS:
         try:
             budget = {"budget": 20.0} if method == "min-cut" else {"evaluations": EVALUATIONS}
-            found[method] = api.place(problem, method, **budget)  # type: ignore[arg-type]
+            found[method] = api.place(problem, method, **budget)
         except UnsupportedError:
             continue
         if found[method].stopped == "interrupted":

@@ -63,9 +63,8 @@ def study_problem(
     placing everything there that is that, bringing the input over and the output back included.
     """
     source, cpu, gpu, base = MODELS[name]
-    network = zoo.model(source)
-    if level != "ops":
-        network = kernel_network(network)
+    found = zoo.model(source)
+    network = found if level == "ops" else kernel_network(found)
     cluster = machine("cpu", "igpu", "gpu") if igpu else machine("cpu", "gpu")
     wanted = {"cpu": cpu - base, "gpu": gpu - base}
     scale = dict(wanted)

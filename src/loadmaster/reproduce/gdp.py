@@ -35,6 +35,11 @@ __all__ = ["TITLE", "cases", "write"]
 
 TITLE = "GDP, reproduced"
 
+SECONDS = {False: 30.0, True: 5.0}
+"""For ``auto``, in the full and the quick run."""
+TRAINING = {False: 500, True: 200}
+"""Evaluations of each graph in batch training."""
+
 
 def evaluations_of(model: Model, quick: bool) -> int:
     """What every search may spend on a graph."""
@@ -59,26 +64,28 @@ def cases(scope: Scope) -> list[Case]:
     """Rules, then searches on one graph, ablations, batch training and hold-outs."""
     wanted = str(scope.options.get("only", "")).lower()
     models = [m for m in MODELS if wanted in m.title.lower() and (not scope.quick or m.title in QUICK)]
-    small = [m for m in models if not m.large] + [m for m in models if m.large]
     seeds = 1 if scope.quick else scope.seeds
-    seconds = 5.0 if scope.quick else 30.0
-    found = [Case({"part": "rules", "model": m.title}, partial(_rules, m)) for m in small]
-    for model in small:
-        for method in SEARCHES:
-            if method in PLACERS:
-                # A pre-trained policy decodes the same way each time, but for its noise.
-                found += [_one(model, method, "", scope, seed) for seed in range(seeds)]
-        found.append(
-            Case({"part": "auto", "model": model.title, "seconds": seconds}, partial(_auto, model, seconds))
-        )
-    for model in small:
-        if not model.large:
-            found.append(_one(model, "gdp-paper", "without attention", scope, 0))
-    for variant in ("", *ABLATIONS):
-        found.append(_batch(small, variant, scope))
-    for family in dict.fromkeys(m.family for m in small):
-        found.append(_held_out(small, family, scope))
+    seconds = SECONDS[scope.quick]
+    found = [Case({"part": "rules", "model": m.title}, partial(_rules, m)) for m in models]
+    trained = [m for m in models if not m.large]
+    for model in trained:
+        found += _searched(model, scope, seeds)
+    found += [_one(model, "gdp-paper", "without attention", scope, 0) for model in trained]
+    if trained:
+        found += [_batch(trained, variant, scope) for variant in ("", *ABLATIONS)]
+        found += [_held_out(models, family, scope) for family in dict.fromkeys(m.family for m in models)]
+    for model in models:
+        if model.large:
+            found += _searched(model, scope, seeds)
+    for model in models:
+        key = {"part": "auto", "model": model.title, "seconds": seconds}
+        found.append(Case(key, partial(_auto, model, seconds)))
     return found
+
+
+def _searched(model: Model, scope: Scope, seeds: int) -> list[Case]:
+    methods = [method for method in SEARCHES if method in PLACERS]
+    return [_one(model, method, "", scope, seed) for method in methods for seed in range(seeds)]
 
 
 def _one(model: Model, method: str, variant: str, scope: Scope, seed: int) -> Case:
@@ -88,13 +95,13 @@ def _one(model: Model, method: str, variant: str, scope: Scope, seed: int) -> Ca
 
 
 def _batch(models: Sequence[Model], variant: str, scope: Scope) -> Case:
-    limit = 200 if scope.quick else 500
+    limit = TRAINING[scope.quick]
     key = {"part": "batch", "variant": variant, "models": [m.title for m in models], "evaluations": limit}
     return Case(key, partial(_train, models, variant, limit))
 
 
 def _held_out(models: Sequence[Model], family: str, scope: Scope) -> Case:
-    limit = 200 if scope.quick else 500
+    limit = TRAINING[scope.quick]
     key = {"part": "held out", "family": family, "models": [m.title for m in models], "evaluations": limit}
     return Case({**key, "updates": FINE_TUNING}, partial(_transfer, models, family, limit))
 
@@ -159,7 +166,7 @@ def _transfer(models: Sequence[Model], family: str, evaluations: int) -> Row:
     """Train on the other families; place the graphs of this one without and with a little training."""
     from loadmaster.placers.learned.gdp_paper import train_batch
 
-    seen = [m for m in models if m.family != family]
+    seen = [m for m in models if m.family != family and not m.large]
     held = [m for m in models if m.family == family]
     if not seen:
         return {"zero": {}, "tuned": {}, "untrained": {}}

@@ -11,6 +11,7 @@ from typing import Any
 
 from loadmaster import api
 from loadmaster.errors import BusyError, InputError, RunError
+from loadmaster.placers import Placer
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline, Placement, Problem, Solution
 from loadmaster.problem._evaluator import evaluate
@@ -114,6 +115,7 @@ def optimize(
     budget: float = 120.0,
     model: str = "concurrent",
     method: str = "auto",
+    parameters: Mapping[str, Any] | None = None,
     samples: int = SAMPLES,
     clock: str = "auto",
     cache: Cache | None = None,
@@ -122,9 +124,10 @@ def optimize(
 ) -> Optimized:
     """:func:`optimize_by` the clock ``wall``, or where the machine is too busy for that, by ``core``.
 
-    ``method`` is the placer that searches on the model of costs; what it finds is run. ``clock`` may also be one of
-    the two; ``wall`` then ends with an error on a busy machine.
+    ``method``, with ``parameters``, is what searches on the model of costs; what it finds is run. ``clock`` may also be
+    one of the two; ``wall`` then ends with an error on a busy machine.
     """
+    placer = api.configured(method, parameters)
     end = time.monotonic() + budget
     for by in ("wall", "core") if clock == "auto" else (clock,):
         try:
@@ -135,7 +138,7 @@ def optimize(
                 shapes,
                 end=end,
                 model=model,
-                method=method,
+                placer=placer,
                 samples=samples,
                 cache=cache,
                 seed=seed,
@@ -156,7 +159,7 @@ def optimize_by(
     *,
     end: float,
     model: str,
-    method: str,
+    placer: Placer,
     samples: int,
     cache: Cache | None,
     seed: int,
@@ -179,7 +182,6 @@ def optimize_by(
     began = time.monotonic()
     if model not in MODELS:
         raise InputError(f"--model {model!r}: there is a runtime for {', '.join(MODELS)}")
-    api.configured(method)  # a wrong name is an error now, not after the profile
     if len(devices) < 2:
         raise InputError("there is nothing to place on one device: give at least two, e.g. --device B=cpu")
     say("profiling: what every op takes on every device")
@@ -188,7 +190,7 @@ def optimize_by(
     cores = overlapping_cores(devices)
     with Session(path, devices, shapes, cores=cores, clock=clock) as session:
         alone = _alone(session, profile)
-        work = _Search(session, plain, model, method, end - time.monotonic(), seed, say)
+        work = _Search(session, plain, model, placer, end - time.monotonic(), seed, say)
         fit = OverlapFit()
         bounded = work.round(fit, 1)
         if not work.interrupted:
@@ -256,13 +258,13 @@ class _Search:
         session: Session,
         plain: Problem,
         model: str,
-        method: str,
+        placer: Placer,
         left: float,
         seed: int,
         say: Callable[[str], None],
     ) -> None:
         self.session, self.plain, self.model, self.seed, self.say = session, plain, model, seed, say
-        self.method = method
+        self.placer = placer
         self.share = max(LEAST, left * SEARCHING[model] / (2 * len(PRICES)))
         self.tried: list[_Tried] = []
         self.interrupted = False
@@ -274,9 +276,9 @@ class _Search:
             self.say(f"placing, round {number}: a cut taken {price:g}x as dear, {self.share:.0f} s")
             problem = fit.applied(self.plain, price=price)
             # The portfolio's answer is refined by what its pieces would take; another method is on its own.
-            alone = self.method != "auto"
+            alone = self.placer.name != "auto"
             seconds = self.share if alone else self.share / 2
-            solution = api.place(problem, self.method, budget=seconds, seed=self.seed)
+            solution = api.place(problem, self.placer, budget=seconds, seed=self.seed)
             first = first or solution
             refined = solution.placement
             if solution.stopped != "interrupted" and not alone:

@@ -64,22 +64,22 @@ class GdpPaper:
     superposition: Literal["graph", "node", "none"] = "graph"
     """What gates the input of every dense layer of the placer: the context of the whole graph, of each node, or
     nothing (ablation)."""
-    contrast: float = 1.0
+    contrast: float = 3.0
     """How much the device logits differ before learning, as a factor."""
     batch: int = 16
     """Placements drawn and costed for one update."""
     greedy: bool = True
     """Cost the likeliest placement, too, at every update; nothing is learnt from it."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     """Of Adam."""
     epochs: int = 4
     """Clipped steps for each update."""
     clip: float = 0.2
     """How far a decision's probability may move in one update, as a ratio."""
-    decay: float = 0.0
-    """The baseline is the mean reward of all earlier trials at 0; else a moving average that forgets by this
-    factor from update to update."""
-    entropy: float = 0.05
+    decay: float = 0.9
+    """How much of the earlier trials the baseline forgets from update to update; at 0 it is the mean reward of
+    all of them, at 1 that of the last update's."""
+    entropy: float = 0.5
     """Weight of the mean entropy of a decision (1 is uniform) at the beginning."""
     entropy_end: float = 0.001
     """The same at the end of the budget; in between it falls geometrically."""

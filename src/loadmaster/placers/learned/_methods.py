@@ -67,6 +67,8 @@ class Hsdag:
     """Let the policy see where the best placement so far has each unit."""
     learn: bool = True
     """Off, the untrained policy is sampled: what learning is worth."""
+    runs: int = 1
+    """Trainings one after another, each with its share of the budget; the best placement of all is the answer."""
     updates: int = 0
     """Stop after so many updates; 0 leaves it to the budget."""
     checkpoint: str = ""
@@ -83,6 +85,8 @@ class Hsdag:
 
     def __post_init__(self) -> None:
         _check_features(self.features)
+        if self.runs < 1:
+            raise InputError(f"runs must be >= 1, not {self.runs}")
         if self.levels < 1:
             raise InputError(f"levels must be >= 1, not {self.levels}: hsdag-paper has the fixed point")
 

@@ -13,6 +13,7 @@ from loadmaster.placers._base import parameters
 from loadmaster.placers._feasible import first_feasible, prove_infeasible, single_devices
 from loadmaster.placers._incumbents import borrow
 from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers.expert import expert_candidates
 from loadmaster.placers.greedy import greedy_candidates
 from loadmaster.placers.heft import heft_placements
 from loadmaster.placers.learned._list_candidates import LoadTracks, TimeTracks, tracks_of
@@ -57,7 +58,8 @@ class Gdp:
     noise: float = 0.05
     """Standard deviation of that noise."""
     guard: bool = True
-    """Also try ``heft`` and every single device, so that the answer is never worse; off, it is the policy's own."""
+    """Also try ``heft``, ``expert``, every single device and (on graphs that are not large) the same passes with the
+    plain rule, so that the answer is never worse; off, it is the policy's own."""
 
     name: ClassVar[str] = "gdp"
     summary: ClassVar[str] = (
@@ -137,6 +139,9 @@ def _candidates(method: Gdp, problem: Problem, vector: FloatArray, seed: int) ->
     if method.guard:
         yield from heft_placements(problem)
         yield from map(Placement, single_devices(problem))
+        yield from map(Placement, expert_candidates(problem))
+        if not tracks.large:
+            yield from tracks.all(np.zeros_like(vector))
     if isinstance(problem.model, Offload):  # list schedules mostly need more calls than there may be
         yield from map(Placement, greedy_candidates(problem))
     yield from noisy(tracks, vector, method.samples, method.noise, seed)

@@ -22,6 +22,9 @@ Ours, where the paper is silent or no source was to be had:
   and heads, and the length of segments; no causal mask, since outputs are not fed back; norms before each layer;
 - the context is the mean over the nodes ("graph") and gates as 1 + a projection that starts at zero, so that an
   untrained gate changes nothing;
+- the baseline forgets most of the earlier trials (``decay``): against the mean of all of them every draw of a policy
+  that has learnt something is an improvement, and what it happens to draw becomes what it always draws;
+- logits that differ from the beginning (``contrast``), since equal devices are told apart by nothing else;
 - ratios of PPO clipped node by node (the ratio of a whole placement is a product of thousands), advantages divided
   by the deviation of the graph's valid trials and cut off at ``LIMIT``, entropy that falls during the budget;
 - the head is as wide as the largest cluster trained on; devices that a problem has not are masked like those that an

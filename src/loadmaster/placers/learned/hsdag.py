@@ -99,12 +99,27 @@ class Policy(nn.Module):  # type: ignore[misc]
         self.device_net = nn.Sequential(nn.Linear(h, h), nn.ReLU(), nn.Linear(h, units.problem.devices))
         self.own_device = nn.Parameter(torch.zeros(units.count, units.problem.devices))
         self.own_choice = nn.Parameter(torch.zeros(len(edge)))
-        with torch.no_grad():  # begin with devices all alike
-            self.device_net[2].weight.mul_(0.1)
-            self.device_net[2].bias.zero_()
+        self.register_buffer("run", torch.zeros((), dtype=torch.int64))
+        self._even()
         self.register_buffer(
             "bias_alone", floats(np.log(np.maximum(degree, 1)) + settings.alone), persistent=False
         )
+
+    def begin_again(self, run: int) -> None:
+        """Forget all that was learnt."""
+        for part in self.modules():
+            if isinstance(part, nn.Linear | nn.LayerNorm):
+                part.reset_parameters()
+        self._even()
+        self.run.fill_(run)
+
+    @torch.no_grad()
+    def _even(self) -> None:
+        """Devices all alike."""
+        self.device_net[2].weight.mul_(0.1)
+        self.device_net[2].bias.zero_()
+        self.own_device.zero_()
+        self.own_choice.zero_()
 
     def forward(self, state: Tensor | None = None) -> Given:
         """One pass over the graph."""
@@ -211,6 +226,10 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
         if done >= 1.0:
             break
         search.check()
+        run = int(done * settings.runs)
+        if run != policy.run:
+            policy.begin_again(run)
+            optimizer.state.clear()
         state = _incumbent(search, units) if settings.state_update else None
         batch = min(settings.batch, search.evaluations_left)
         given = policy(state)
@@ -218,9 +237,8 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
         devices = draw.device.numpy().astype(np.int32)[draw.group.numpy()].reshape(batch, units.count)
         cost = learn_costs(search, units, devices)
         advantage = _advantages(cost)
-        weight = (
-            settings.entropy * (settings.entropy_end / settings.entropy) ** done if settings.entropy else 0.0
-        )
+        fallen = done * settings.runs - run
+        weight = settings.entropy and settings.entropy * (settings.entropy_end / settings.entropy) ** fallen
         entropy = 0.0
         if settings.learn:
             before: list[Tensor] | None = None

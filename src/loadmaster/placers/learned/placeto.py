@@ -345,9 +345,9 @@ def _mean(relation: BoolArray) -> FloatArray:
 def _fixed_features(units: Units) -> tuple[FloatArray, FloatArray]:
     """(groups, devices) seconds, and features that no placement changes: each column divided by its largest."""
     problem, n = units.problem, units.count
-    time = np.stack([np.bincount(units.of_op, column, n) for column in problem.time.T], axis=1)
-    known = np.isfinite(time)
-    time = np.where(known, time, 0.0).astype(np.float64)
+    summed: FloatArray = np.stack([np.bincount(units.of_op, column, n) for column in problem.time.T], axis=1)
+    known = np.isfinite(summed)
+    time: FloatArray = np.where(known, summed, 0.0)
     least = np.where(known, time, np.inf).min(axis=1, keepdims=True, initial=np.inf)
     lost = np.where(known, time - np.where(np.isfinite(least), least, 0.0), 0.0)
     written = np.bincount(units.of_op, problem.graph.bytes_written, n)
