@@ -75,7 +75,7 @@ def test_training_leaves_the_random_numbers_and_threads_of_pytorch_alone(name: s
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(name: str, tmp_path: Path) -> None:
-    problem, budget = small(seed=3), Budget(evaluations=300)
+    problem, budget = small(seed=3), Budget(evaluations=160)
     whole = PLACERS[name].place(problem, budget=budget, seed=2)
     file = tmp_path / "run.pt"
     saving = replace(PLACERS[name], checkpoint=str(file), checkpoint_seconds=0.0)  # type: ignore[type-var]
@@ -84,7 +84,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(name: str,
         pass
 
     def kill(progress: Progress) -> None:
-        if progress.evaluations > 150 and file.exists():
+        if progress.evaluations > 70 and file.exists():
             raise Killed
 
     quiet = Search.tell

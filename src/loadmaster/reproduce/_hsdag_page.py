@@ -65,7 +65,7 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
         "NeurIPS 2024) "
         "places Inception-V3, ResNet-50 and BERT on a Core i9-12900K and a Flex 170. We have neither; so every "
         "table is "
-        "made on a model of that machine (preset `hsdag-study`), and once more, small, on real devices of the "
+        "made on a model of that machine (preset `hsdag-study`); table 4 is made on real devices of the "
         "machine "
         "that ran this page.\n\n"
         "**Seconds of the modelled machine are not measured.** Op times are scaled so that CPU-only and "
@@ -158,7 +158,8 @@ def _main(page: Page, execution: str, evaluations: int, optima: Any, rows: Seque
     )
     counts = {len(_seeds(rows, m, method)) for m in models for method in ("hsdag", "rnn", "random")} - {0}
     page.text(
-        f"{what} Milliseconds; published in brackets. Random and everything below it had {evaluations:,} evaluations, "
+        f"{what} Milliseconds; published in brackets. Random and everything below it had at most "
+        f"{evaluations:,} evaluations, "
         f"{max(counts, default=0)} "
         "seed(s): mean (smallest – largest). 'Over single' is the gain of the mean over the better single device."
     )
@@ -303,7 +304,8 @@ def _search(page: Page, methods: Sequence[Row], optima: Any) -> None:
     page.text(
         "CPU seconds of the whole search here, mean of the seeds; evaluations after which a seed was within 1 "
         "% of the optimum or "
-        "best known, each ('–' never). The paper's seconds (in brackets) are measurements on hardware, about a "
+        "best known, each ('–' never; local search tells at the end of a stretch only). The paper's seconds "
+        "(in brackets) are measurements on hardware, about a "
         "second each; ours are simulated, so that the seconds do not compare and the evaluations do."
     )
     table = []

@@ -58,7 +58,9 @@ def cases(scope: Scope) -> list[Case]:
     found += _methods(models, (*OTHERS, *LEARNED), PAPER_EVALUATIONS, seeds)
     for name in models:
         if not scope.quick or name == "resnet-50":
-            found.append(Case({"part": "measured", "model": name}, partial(_measured, name, scope.quick)))
+            samples = 10 if scope.quick else 30
+            key = {"part": "measured", "model": name, "samples": samples}
+            found.append(Case(key, partial(measured, MODELS[name][0], samples=samples)))
     if not scope.quick:
         found += _variants(models, "hsdag", ABLATED, seeds)
         found += _methods(models, ("hsdag-paper",), PAPER_EVALUATIONS, seeds)  # slow: a step at a time
@@ -165,7 +167,3 @@ def _placed(
         "cpu_seconds": time.process_time() - began,
         "history": [[point.evaluations, point.cost] for point in found.history],
     }
-
-
-def _measured(name: str, quick: bool) -> Row:
-    return measured(MODELS[name][0], samples=10 if quick else 30)

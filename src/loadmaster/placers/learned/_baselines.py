@@ -180,8 +180,12 @@ class Placeto(Reinforced):
     """Width of a group's embedding in one direction."""
     rounds: int = 8
     """Rounds of messages in each direction."""
-    discount: float = 1.0
-    """Of later rewards."""
+    discount: float = 0.9
+    """Of later rewards; 1 as published."""
+    entropy: float = 0.1
+    """Weight of the entropy of a decision at the beginning, in standard deviations of the return."""
+    patience: int = 20
+    """Rounds in a row without a better placement, next to nothing being moved, after which training ends."""
     episodes: int = 10
     """The baseline of a step is the mean of its returns in so many rounds of episodes."""
     minibatches: int = 8

@@ -16,12 +16,14 @@ What differs from the public code:
 - the start of a group is the earliest that data allow under the present placement (a longest path), not the
   simulated one, which only one of our execution models has, and no measurement;
 - sets before, after and beside a group are averaged, not summed; sums grow with the graph;
+- later rewards are discounted: the return of a step otherwise has the noise of a hundred others;
 - rewards are in terms of the cost of the first placement; advantages of a round in standard deviations;
 - a round of episodes is learnt from in several steps of Adam (with clipped ratios), not in one: with an evaluation
   for every move rounds are few.
 
-A step costs one evaluation, or none if the group stays where it is; so does the beginning of every episode. A
-step on g groups takes O(samples · rounds · (g² + g · hidden) · hidden).
+A step costs one evaluation, or none if the group stays where it is; the beginning of every episode costs one. A
+policy that has settled would go on for ever on a budget of evaluations: ``patience`` ends it.
+A step on g groups takes O(samples · rounds · (g² + g · hidden) · hidden).
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 NEVER = -1e9
 """A logit of probability 0 that leaves gradients finite."""
+MOVING = 0.05
+"""Share of the steps that must move a group for a policy not to be settled."""
 CLIP = 0.2
 """How far the probability of a step may move in one round, as a ratio."""
 ROWS = 16_384
@@ -225,6 +229,8 @@ class StepBaseline:
 
     def __init__(self, rounds: int) -> None:
         self.last: deque[FloatArray] = deque(maxlen=rounds)
+        self.still = 0
+        """Rounds in a row in which next to nothing moved and nothing better was found."""
 
     def advantages(self, value: FloatArray) -> FloatArray:
         """(steps, samples) returns less the baseline of their step, in standard deviations over all.
@@ -238,12 +244,13 @@ class StepBaseline:
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"last": [torch.from_numpy(row) for row in self.last]}
+        return {"last": [torch.from_numpy(row) for row in self.last], "still": self.still}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """From a checkpoint."""
         self.last.clear()
         self.last.extend(row.numpy() for row in state["last"])
+        self.still = state["still"]
 
 
 def train(search: Search, units: Units, settings: Placeto, seed: int) -> None:
@@ -258,8 +265,9 @@ def train(search: Search, units: Units, settings: Placeto, seed: int) -> None:
     assert search.best is not None
     unit, first = search.history[0].cost, _of_units(units, search.best.device)
     update = checkpoint.resume()
-    while True:
+    while baseline.still < settings.patience:
         search.check()
+        known = search.cost
         samples = min(settings.samples, search.evaluations_left)
         if settings.initial == "random":
             start = (
@@ -276,6 +284,9 @@ def train(search: Search, units: Units, settings: Placeto, seed: int) -> None:
         for part in optimizer.param_groups:
             part["lr"] = settings.learning_rate + done * (settings.learning_rate_end - settings.learning_rate)
         entropy = _learn(policy, optimizer, settings, episodes, gain, entropy_weight(settings, done), rng)
+        here = episodes.before[np.arange(len(episodes.visited)), :, episodes.visited]
+        moving = search.cost < known or (here != episodes.action).mean() > MOVING
+        baseline.still = 0 if moving else baseline.still + 1
         update += 1
         scalars.write(update, cost=float(episodes.cost.min()) * unit, entropy=entropy)
         checkpoint.save(update)
