@@ -34,7 +34,8 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
     page.text(
         "Speed-up always is time of the baseline / time of ours, means over graphs are geometric. `gdp-paper` is GDP "
         "as published, trained on the one graph from random weights; `gdp` is ours, pre-trained (on families of the "
-        "zoo, too), needs no training here and also tries `heft` and every single device; `gdp+ls` adds local search up to the same number of evaluations. "
+        "zoo, too), needs no training here and also tries `heft` and every single device; "
+        "`gdp+ls` adds local search up to the same number of evaluations. "
         f"On graphs of more than {MANY:,} ops the networks of `gdp-paper` and `hdp` decide about groups "
         f"(`{GROUPS}`, together with ops that share a weight), every placement being costed on all ops; `rnn` always "
         "places groups of its own. `hdp` and `rnn` cost a draw that overfills a memory as the nearest that does not, "
