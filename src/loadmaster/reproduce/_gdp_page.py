@@ -34,10 +34,12 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
     page.text(
         "Speed-up always is time of the baseline / time of ours, means over graphs are geometric. `gdp-paper` is GDP "
         "as published, trained on the one graph from random weights; `gdp` is ours, pre-trained (on families of the "
-        "zoo, too), and needs no training here; `gdp+ls` adds local search up to the same number of evaluations. "
+        "zoo, too), needs no training here and also tries `heft` and every single device; "
+        "`gdp+ls` adds local search up to the same number of evaluations. "
         f"On graphs of more than {MANY:,} ops the networks of `gdp-paper` and `hdp` decide about groups "
         f"(`{GROUPS}`, together with ops that share a weight), every placement being costed on all ops; `rnn` always "
-        "places groups of its own. METIS here moves what does not fit, so that it never runs out of memory."
+        "places groups of its own. `hdp` and `rnn` cost a draw that overfills a memory as the nearest that does not, "
+        "`gdp-paper` counts it as failed. METIS here moves what does not fit, so that it never runs out of memory."
     )
     table = _Results(rows)
     if not table.models:
@@ -243,7 +245,7 @@ def _write_effort(page: Page, table: _Results) -> None:
 def _write_summary(page: Page, table: _Results) -> None:
     page.section("In short")
     lines = []
-    for ours in ("gdp-paper", "gdp"):
+    for ours in ("gdp-paper", "gdp", "gdp+ls"):
         for base in ("hdp", "rnn"):
             pairs = [v for m in table.models if (v := table.speedup(m.title, base, ours))]
             if pairs:

@@ -67,25 +67,22 @@ def cases(scope: Scope) -> list[Case]:
     seeds = 1 if scope.quick else scope.seeds
     seconds = SECONDS[scope.quick]
     found = [Case({"part": "rules", "model": m.title}, partial(_rules, m)) for m in models]
-    trained = [m for m in models if not m.large]
-    for model in trained:
-        found += _searched(model, scope, seeds)
+    trained = sorted((m for m in models if not m.large), key=lambda m: problem_of(m).n)
+    found += _searched(trained, scope, seeds)
     found += [_one(model, "gdp-paper", "without attention", scope, 0) for model in trained]
     if trained:
         found += [_batch(trained, variant, scope) for variant in ("", *ABLATIONS)]
         found += [_held_out(models, family, scope) for family in dict.fromkeys(m.family for m in models)]
-    for model in models:
-        if model.large:
-            found += _searched(model, scope, seeds)
+    found += _searched([m for m in models if m.large], scope, seeds)
     for model in models:
         key = {"part": "auto", "model": model.title, "seconds": seconds}
         found.append(Case(key, partial(_auto, model, seconds)))
     return found
 
 
-def _searched(model: Model, scope: Scope, seeds: int) -> list[Case]:
+def _searched(models: Sequence[Model], scope: Scope, seeds: int) -> list[Case]:
     methods = [method for method in SEARCHES if method in PLACERS]
-    return [_one(model, method, "", scope, seed) for method in methods for seed in range(seeds)]
+    return [_one(m, method, "", scope, seed) for method in methods for m in models for seed in range(seeds)]
 
 
 def _one(model: Model, method: str, variant: str, scope: Scope, seed: int) -> Case:
