@@ -19,6 +19,7 @@ from loadmaster.placers import PLACERS, Budget, Progress
 from loadmaster.placers._search import Search
 from loadmaster.placers.learned import gdp_paper
 from loadmaster.placers.learned._gdp_paper_method import GdpPaper
+from loadmaster.placers.learned._running import quiet_torch
 from loadmaster.placers.learned._units import units_of
 from loadmaster.problem import Concurrent, Placement, Problem, Serial
 
@@ -241,7 +242,7 @@ def test_placements_that_do_not_fit_are_learnt_to_be_avoided() -> None:
             share.append(float(np.isinf(found := costs(*given)).mean()))
             return found
 
-        with pytest.MonkeyPatch.context() as patch, gdp_paper.quiet_torch(1):
+        with pytest.MonkeyPatch.context() as patch, quiet_torch(1):
             patch.setattr(gdp_paper, "_costs", noting)
             gdp_paper.train_one(search, units, replace(SMALL, contrast=0.1), 0)
     assert np.mean(share[:3]) > 0.7

@@ -10,17 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from loadmaster.placers._search import Budget, ProgressCallback, Search
-from loadmaster.placers.learned._running import learn_to_place, missing_torch
+from loadmaster.placers._search import Search
+from loadmaster.placers.learned._running import Learner
 from loadmaster.placers.learned._units import Units
-from loadmaster.problem import Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
 
 __all__ = ["Hdp", "Placeto", "Reinforced", "Rnn", "SequenceToSequence"]
 
 
 @dataclass(frozen=True)
-class Reinforced:
+class Reinforced(Learner):
     """What training by REINFORCE needs."""
 
     samples: int = 32
@@ -45,10 +43,6 @@ class Reinforced:
     """Folder for scalars (TensorBoard event files); empty for none."""
     threads: int = 1
     """Threads of PyTorch; the simulator has its own."""
-
-    def supports(self, problem: Problem) -> str | None:
-        """Everything, where PyTorch is installed."""
-        return missing_torch()
 
 
 @dataclass(frozen=True)
@@ -87,24 +81,11 @@ class Rnn(SequenceToSequence):
     name: ClassVar[str] = "rnn"
     summary: ClassVar[str] = "an LSTM reads groups of ops and writes their devices (ColocRL, ICML 2017)"
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
-        """Train until the budget is used up (64,000 evaluations if it sets no limit)."""
+    def train(self, search: Search, units: Units, seed: int) -> None:
+        """Train until the budget is used up."""
+        from loadmaster.placers.learned import rnn
 
-        def train(search: Search, units: Units) -> None:
-            from loadmaster.placers.learned import rnn
-
-            rnn.train(search, units, self, seed)
-
-        return learn_to_place(self, train, problem, budget, seed, start, evaluator, on_progress)
+        rnn.train(search, units, self, seed)
 
 
 @dataclass(frozen=True)
@@ -132,24 +113,11 @@ class Hdp(SequenceToSequence):
     name: ClassVar[str] = "hdp"
     summary: ClassVar[str] = "one network groups the ops, an LSTM places the groups (HDP, ICLR 2018)"
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
-        """Train until the budget is used up (64,000 evaluations if it sets no limit)."""
+    def train(self, search: Search, units: Units, seed: int) -> None:
+        """Train until the budget is used up."""
+        from loadmaster.placers.learned import hdp
 
-        def train(search: Search, units: Units) -> None:
-            from loadmaster.placers.learned import hdp
-
-            hdp.train(search, units, self, seed)
-
-        return learn_to_place(self, train, problem, budget, seed, start, evaluator, on_progress)
+        hdp.train(search, units, self, seed)
 
 
 @dataclass(frozen=True)
@@ -196,21 +164,8 @@ class Placeto(Reinforced):
         "visits groups one by one, moves each where the graph network says (NeurIPS 2019)"
     )
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
-        """Train until the budget is used up (64,000 evaluations if it sets no limit)."""
+    def train(self, search: Search, units: Units, seed: int) -> None:
+        """Train until the budget is used up."""
+        from loadmaster.placers.learned import placeto
 
-        def train(search: Search, units: Units) -> None:
-            from loadmaster.placers.learned import placeto
-
-            placeto.train(search, units, self, seed)
-
-        return learn_to_place(self, train, problem, budget, seed, start, evaluator, on_progress)
+        placeto.train(search, units, self, seed)

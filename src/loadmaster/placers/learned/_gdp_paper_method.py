@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from loadmaster.errors import InputError, UnsupportedError
-from loadmaster.placers._base import parameters
-from loadmaster.placers._feasible import prove_infeasible
-from loadmaster.placers._search import Budget, OutOfBudget, ProgressCallback, Search
-from loadmaster.placers._walkers import first_start
-from loadmaster.placers.learned._methods import missing_torch
-from loadmaster.placers.learned._units import units_of
-from loadmaster.problem import Concurrent, Placement, Problem, Serial, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.errors import InputError
+from loadmaster.placers._search import Budget, Search
+from loadmaster.placers.learned._running import Learner, missing_torch
+from loadmaster.placers.learned._units import Units
+from loadmaster.problem import Concurrent, Problem, Serial
 
 __all__ = ["NETWORK", "GdpPaper"]
 
@@ -25,7 +21,7 @@ NETWORK = (
 
 
 @dataclass(frozen=True)
-class GdpPaper:
+class GdpPaper(Learner):
     """GDP as published: GraphSAGE, segment-recurrent attention, superposition, PPO.
 
     By itself it trains on the one graph it is given (the paper's GDP-one). With ``weights`` it starts from what
@@ -104,6 +100,7 @@ class GdpPaper:
     summary: ClassVar[str] = (
         "GDP as published: GraphSAGE, segment attention and superposition, trained by PPO"
     )
+    unlimited: ClassVar[Budget] = Budget(evaluations=16_000)
 
     def __post_init__(self) -> None:
         for field in ("type_width", "rounds", "width", "layers", "heads", "segment", "batch", "epochs"):
@@ -120,33 +117,8 @@ class GdpPaper:
             return "as published it minimises the time of one step: use serial or concurrent, or gdp"
         return missing_torch()
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
-        """Train until the budget is used up (16,000 evaluations if it sets no limit)."""
-        prove_infeasible(problem)
-        reason = missing_torch()
-        if reason is not None:
-            raise UnsupportedError(f"the method {self.name} cannot run: {reason}")
+    def train(self, search: Search, units: Units, seed: int) -> None:
+        """Train until the budget is used up."""
         from loadmaster.placers.learned import gdp_paper
 
-        if budget == Budget():
-            budget = Budget(evaluations=16_000)
-        with (
-            Search(problem, budget, self.name, evaluator, on_progress) as search,
-            gdp_paper.quiet_torch(self.threads),
-        ):
-            first_start(search, start, seed)
-            search.check()
-            units = units_of(problem, self.colocate)
-            if units.count == 0 or not (units.allowed.sum(axis=1) > 1).any():
-                raise OutOfBudget  # nothing is to be decided
-            gdp_paper.train_one(search, units, self, seed)
-        return search.solution(seed, parameters(self))
+        gdp_paper.train_one(search, units, self, seed)

@@ -7,21 +7,20 @@ from typing import ClassVar, Literal
 
 from loadmaster.errors import InputError
 from loadmaster.placers._incumbents import borrow
-from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers._search import Budget, Search
 from loadmaster.placers.learned._features import FEATURES
-from loadmaster.placers.learned._running import learn_to_place, missing_torch
+from loadmaster.placers.learned._running import Learner, missing_torch
 from loadmaster.placers.learned._units import Units
 from loadmaster.placers.local_search import LocalSearch
-from loadmaster.problem import Concurrent, Placement, Problem, Serial, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Concurrent, Problem, Serial
 
-__all__ = ["Hsdag", "HsdagPaper", "HsdagPolish", "missing_torch"]
+__all__ = ["Hsdag", "HsdagPaper", "HsdagPolish"]
 
 PAPER_FEATURES = tuple(part for part in FEATURES if part != "costs")
 
 
 @dataclass(frozen=True)
-class Hsdag:
+class Hsdag(Learner):
     """HSDAG as good as we can make it: groups and devices drawn from one policy, trained by PPO.
 
     See :mod:`loadmaster.placers.learned.hsdag` for the algorithm and ``docs/hsdag.md`` for how it differs from
@@ -90,22 +89,12 @@ class Hsdag:
         if self.levels < 1:
             raise InputError(f"levels must be >= 1, not {self.levels}: hsdag-paper has the fixed point")
 
-    def supports(self, problem: Problem) -> str | None:
-        """Everything, where PyTorch is installed."""
-        return missing_torch()
+    def train(self, search: Search, units: Units, seed: int) -> None:
+        """Train until the budget is used up."""
+        from loadmaster.placers.learned import hsdag
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
-        """Train until the budget is used up (64,000 evaluations if it sets no limit)."""
-        return _run(self, problem, budget, seed, start, evaluator, on_progress)
+        hsdag.train(search, units, self, seed)
+        search.check()
 
 
 @dataclass(frozen=True)
@@ -118,9 +107,16 @@ class HsdagPolish(Hsdag):
     name: ClassVar[str] = "hsdag+polish"
     summary: ClassVar[str] = "hsdag, then local search from the best placement it drew"
 
+    def train(self, search: Search, units: Units, seed: int) -> None:
+        """Train for the policy's share of the budget, then search."""
+        from loadmaster.placers.learned import hsdag
+
+        hsdag.train(search, units, self, seed, 1.0 - self.polish)
+        borrow(search, replace(LocalSearch(), constructed=False), Budget(), seed)
+
 
 @dataclass(frozen=True)
-class HsdagPaper:
+class HsdagPaper(Learner):
     """HSDAG as published: the hyper-parameters of its table 6, REINFORCE without a baseline.
 
     Where paper and released code differ, this is the paper; what it leaves open is said in ``docs/hsdag.md``.
@@ -180,45 +176,14 @@ class HsdagPaper:
             )
         return missing_torch()
 
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
-        """Train until the episodes are over, or the budget is used up."""
-        return _run(self, problem, budget, seed, start, evaluator, on_progress)
+    def train(self, search: Search, units: Units, seed: int) -> None:
+        """Train until the budget is used up."""
+        from loadmaster.placers.learned import hsdag_paper
+
+        hsdag_paper.train_paper(search, units, self, seed)
 
 
 def _check_features(features: tuple[str, ...]) -> None:
     for part in features:
         if part not in FEATURES:
             raise InputError(f"there is no feature {part!r}: choose from {', '.join(FEATURES)}")
-
-
-def _run(
-    method: Hsdag | HsdagPaper,
-    problem: Problem,
-    budget: Budget,
-    seed: int,
-    start: Placement | None,
-    evaluator: Evaluator | None,
-    on_progress: ProgressCallback | None,
-) -> Solution:
-    def train(search: Search, units: Units) -> None:
-        from loadmaster.placers.learned import hsdag, hsdag_paper
-
-        if isinstance(method, HsdagPaper):
-            hsdag_paper.train_paper(search, units, method, seed)
-        elif isinstance(method, HsdagPolish):
-            hsdag.train(search, units, method, seed, 1.0 - method.polish)
-            borrow(search, replace(LocalSearch(), constructed=False), Budget(), seed)
-        else:
-            hsdag.train(search, units, method, seed)
-            search.check()
-
-    return learn_to_place(method, train, problem, budget, seed, start, evaluator, on_progress)

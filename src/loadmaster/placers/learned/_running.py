@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from typing import ClassVar
 
 from loadmaster.errors import UnsupportedError
-from loadmaster.placers._base import parameters
-from loadmaster.placers._feasible import prove_infeasible
-from loadmaster.placers._search import Budget, OutOfBudget, ProgressCallback, Search
+from loadmaster.placers._search import Budget, Search
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers._walkers import first_start
 from loadmaster.placers.learned._units import Units, units_of
-from loadmaster.problem import Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Placement, Problem
 
-__all__ = ["learn_to_place", "missing_torch", "share_done"]
-
-EVALUATIONS = 64_000
-"""Evaluations where the budget sets no limit."""
+__all__ = ["Learner", "missing_torch", "quiet_torch", "share_done"]
 
 
 def missing_torch() -> str | None:
@@ -36,42 +32,49 @@ def share_done(search: Search) -> float:
     return max(done)
 
 
-def learn_to_place(
-    method: Any,
-    train: Callable[[Search, Units], None],
-    problem: Problem,
-    budget: Budget,
-    seed: int,
-    start: Placement | None,
-    evaluator: Evaluator | None,
-    on_progress: ProgressCallback | None,
-) -> Solution:
-    """Train until the budget is used up; the random numbers and threads of PyTorch are as before afterwards.
-
-    ``method`` has the fields ``colocate`` (coarsening rules) and ``threads``; ``train`` imports PyTorch.
-    """
-    prove_infeasible(problem)
-    reason = missing_torch()
-    if reason is not None:
-        raise UnsupportedError(f"the method {method.name} cannot run: {reason}")
+@contextmanager
+def quiet_torch(threads: int) -> Iterator[None]:
+    """PyTorch on so many threads; its random numbers and threads are afterwards as they were."""
     import torch
 
-    if budget == Budget():
-        budget = Budget(evaluations=EVALUATIONS)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(method.threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
     try:
-        with (
-            Search(problem, budget, method.name, evaluator, on_progress) as search,
-            torch.random.fork_rng([]),
-        ):
-            first_start(search, start, seed)
-            search.check()
-            units = units_of(problem, method.colocate)
-            if units.count == 0 or not (units.allowed.sum(axis=1) > 1).any():
-                raise OutOfBudget  # nothing is to be decided
-            torch.manual_seed(seed)
-            train(search, units)
+        with torch.random.fork_rng([]):
+            yield
     finally:
-        torch.set_num_threads(threads)
-    return search.solution(seed, parameters(method))
+        torch.set_num_threads(before)
+
+
+class Learner(Searcher):
+    """Base of the placers that train a policy on the problem; they say how in :meth:`train`."""
+
+    unlimited: ClassVar[Budget] = Budget(evaluations=64_000)
+    colocate: str
+    """Coarsening rules by which ops become the nodes that the policy sees."""
+    threads: int
+    """Threads of PyTorch."""
+
+    def supports(self, problem: Problem) -> str | None:
+        """Everything, where PyTorch is installed."""
+        return missing_torch()
+
+    def train(self, search: Search, units: Units, seed: int) -> None:
+        """Train until the budget is used up; PyTorch is imported here."""
+        raise NotImplementedError
+
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
+        """A first placement, then the training, where there is anything to decide."""
+        reason = missing_torch()
+        if reason is not None:
+            raise UnsupportedError(f"the method {self.name} cannot run: {reason}")
+        import torch
+
+        first_start(search, start, seed)
+        search.check()
+        units = units_of(search.problem, self.colocate)
+        if units.count == 0 or not (units.allowed.sum(axis=1) > 1).any():
+            return
+        with quiet_torch(self.threads):
+            torch.manual_seed(seed)
+            self.train(search, units, seed)

@@ -9,18 +9,18 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.placers._base import parameters
-from loadmaster.placers._feasible import first_feasible, prove_infeasible, single_devices
+from loadmaster.placers._feasible import first_feasible, single_devices
 from loadmaster.placers._incumbents import borrow
-from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers._search import Budget, Search
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers.expert import expert_candidates
 from loadmaster.placers.greedy import greedy_candidates
 from loadmaster.placers.heft import heft_placements
 from loadmaster.placers.learned._list_candidates import LoadTracks, TimeTracks, tracks_of
 from loadmaster.placers.learned._list_weights import Weights, load_weights, shipped, untrained
 from loadmaster.placers.local_search import LocalSearch
-from loadmaster.problem import Offload, Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
+from loadmaster.problem import Offload, Placement, Problem
+from loadmaster.problem._evaluator import SimulatedEvaluator
 
 __all__ = ["Gdp", "GdpSearch"]
 
@@ -28,7 +28,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Gdp:
+class Gdp(Searcher):
     """A learned list scheduler, pre-trained on random graphs and the zoo's families; no training here.
 
     Ops are placed one after another with the state of all devices in view, by the rule of ``lookahead`` plus a
@@ -66,22 +66,20 @@ class Gdp:
         "a pre-trained list scheduler: one policy for every graph and cluster (GDP, improved)"
     )
 
-    def supports(self, problem: Problem) -> str | None:
-        """Everything."""
-        return None
-
-    def place(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        seed: int = 0,
-        start: Placement | None = None,
-        evaluator: Evaluator | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> Solution:
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Decode greedily, then with noise; ends by itself, or when the budget is used up."""
-        return _run(self, problem, budget, seed, start, evaluator, on_progress)
+        problem = search.problem
+        vector = self.read().vector
+        check = SimulatedEvaluator(problem)
+        if start is not None:
+            search.try_placement(start)
+        seen: set[Placement] = set()
+        for placement in _candidates(self, problem, vector, seed):
+            # Whether a placement is feasible is known without asking for its cost.
+            if placement not in seen and check.evaluate(placement).feasible:
+                seen.add(placement)
+                search.try_placement(placement)
+                search.check()
 
     def read(self) -> Weights:
         """The weights that the placer uses."""
@@ -100,36 +98,14 @@ class GdpSearch(Gdp):
     name: ClassVar[str] = "gdp+ls"
     summary: ClassVar[str] = "gdp, then a short local search from its best placement"
 
-
-def _run(
-    method: Gdp,
-    problem: Problem,
-    budget: Budget,
-    seed: int,
-    start: Placement | None,
-    evaluator: Evaluator | None,
-    on_progress: ProgressCallback | None,
-) -> Solution:
-    prove_infeasible(problem)
-    vector = method.read().vector
-    check = SimulatedEvaluator(problem)
-    with Search(problem, budget, method.name, evaluator, on_progress) as search:
-        if start is not None:
-            search.try_placement(start)
-        seen: set[Placement] = set()
-        for placement in _candidates(method, problem, vector, seed):
-            # Whether a placement is feasible is known without asking for its cost.
-            if placement not in seen and check.evaluate(placement).feasible:
-                seen.add(placement)
-                search.try_placement(placement)
-                search.check()
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
+        """The policy, then the search."""
+        super().explore(search, start, seed)
         if search.best is None:
-            search.try_device(first_feasible(problem, seed))
+            search.try_device(first_feasible(search.problem, seed))
         search.check()
-        if isinstance(method, GdpSearch):
-            limit = Budget(seconds=method.search) if budget.evaluations is None else Budget()
-            borrow(search, replace(LocalSearch(), constructed=False), limit, seed)
-    return search.solution(seed, parameters(method))
+        limit = Budget(seconds=self.search) if search.budget.evaluations is None else Budget()
+        borrow(search, replace(LocalSearch(), constructed=False), limit, seed)
 
 
 def _candidates(method: Gdp, problem: Problem, vector: FloatArray, seed: int) -> Iterator[Placement]:

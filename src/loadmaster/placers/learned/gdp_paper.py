@@ -40,8 +40,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,11 +61,12 @@ from loadmaster.placers._walkers import first_start
 from loadmaster.placers.learned._checkpoint import Checkpoint
 from loadmaster.placers.learned._gdp_paper_method import NETWORK, GdpPaper
 from loadmaster.placers.learned._parsing import sample_devices
+from loadmaster.placers.learned._running import quiet_torch
 from loadmaster.placers.learned._scalars import Scalars
 from loadmaster.placers.learned._units import Units, learn_costs, units_of
 from loadmaster.problem import Placement, Problem, Solution
 
-__all__ = ["Network", "State", "quiet_torch", "train_batch", "train_one"]
+__all__ = ["Network", "State", "train_batch", "train_one"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -552,18 +552,6 @@ def train_batch(
                 task.search.stopped = "interrupted"
         solutions = [task.search.solution(seed, parameters(settings)) for task in tasks]
         return _state(network, vocabulary), solutions
-
-
-@contextmanager
-def quiet_torch(threads: int) -> Iterator[None]:
-    """PyTorch on so many threads, its random numbers and threads afterwards as they were."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with torch.random.fork_rng([]):
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _costs(search: Search, units: Units, choice: IntArray) -> FloatArray:
