@@ -15,9 +15,10 @@ from loadmaster import api
 from loadmaster.errors import InfeasibleError
 from loadmaster.graph import GraphBuilder, layered
 from loadmaster.hardware import Cluster, Device
-from loadmaster.placers import Budget
+from loadmaster.placers import Budget, Search
 from loadmaster.placers._contraction import contract, without_weightless
 from loadmaster.placers._linear_kernel import best_cut, chain_loads
+from loadmaster.placers._linear_search import LinearSearch
 from loadmaster.placers._orders import some_order
 from loadmaster.placers._stage_moves import improve_stages
 from loadmaster.placers._windows import windows_of
@@ -131,3 +132,16 @@ def test_names_keep_layers_together_where_time_would_tear_them_apart() -> None:
     found = best_cut(contracted, windows_of(contracted), some_order(contracted, 2, 0))
     assert found is not None
     assert found[0] == pytest.approx(steps + 0.01 * steps)
+
+
+def test_a_placement_that_is_no_chain_of_the_atoms_is_not_gone_on_from() -> None:
+    """Devices that wait for each other have no order; groups of ops may be a chain where atoms are not."""
+    problem = api.problem("zoo:layered-60", "2acc+1cpu", model="pipeline")
+    device = np.zeros(problem.n, np.int32)
+    device[problem.graph.topological_order[20:40]] = 1  # there and back again
+    with Search(problem, Budget(), "test", None, None) as search:
+        linear = LinearSearch(search, contract(problem), 0)
+        linear.adopt(device)
+        assert linear.placements == []
+        linear.adopt(np.zeros(problem.n, np.int32))
+        assert len(linear.placements) == 1

@@ -92,8 +92,10 @@ class LinearSearch:
             self._search.bound = max(known, bound, key=lambda bound: bound.value)
 
     def adopt(self, device: IntArray) -> None:
-        """Go on from a placement that is a chain."""
+        """Go on from a placement, if it is a chain of these atoms: what is one of groups may split an atom."""
         stages = self._contracted.stages_of(device)
+        if sum(len(members) for members, _ in stages) < self._contracted.atoms:
+            return  # devices that wait for each other are in no order
         self._learnt(_Chain(float(chain_loads(self._contracted, stages).max(axis=0).sum()), stages), 1)
 
     def cut_orders(self, orders: int) -> None:

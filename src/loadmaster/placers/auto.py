@@ -25,7 +25,6 @@ from loadmaster.placers.frontier import Frontier
 from loadmaster.placers.greedy import Greedy
 from loadmaster.placers.heft import Heft
 from loadmaster.placers.ideal_dp import IdealDp
-from loadmaster.placers.learned.gdp import Gdp
 from loadmaster.placers.linear_dp import LinearDp
 from loadmaster.placers.local_search import LocalSearch
 from loadmaster.placers.lookahead import Lookahead
@@ -73,13 +72,12 @@ def lineup_of(problem: Problem) -> Lineup:
         case Serial():
             provers = (MinCut(),)
         case Concurrent():
-            rules = (Heft(), Lookahead(), Peft(), Cpop(), *rules, Gdp(samples=0, guard=False))
+            rules = (Heft(), Lookahead(), Peft(), Cpop(), *rules)
             provers = (CpSat(),)
             searchers = (LocalSearch(), Beam(), LocalSearch(), Annealing())
         case Pipeline(contiguity="chain"):
             provers = (IdealDp(), LinearDp())
         case Pipeline(contiguity=contiguity):
-            rules = (*rules, Gdp(samples=0, guard=False))
             provers = (*((LinearDp(),) if contiguity == "device" else ()), Frontier(), Exact())
         case Offload():
             provers = (Calls(), CpSat())
