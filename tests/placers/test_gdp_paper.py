@@ -17,6 +17,7 @@ from loadmaster.graph import GraphBuilder, layered
 from loadmaster.hardware import accelerators, roofline
 from loadmaster.placers import PLACERS, Budget, Progress
 from loadmaster.placers._search import Search
+from loadmaster.placers.learned import _gdp_paper_network as network_parts
 from loadmaster.placers.learned import gdp_paper
 from loadmaster.placers.learned._gdp_paper_method import GdpPaper
 from loadmaster.placers.learned._running import quiet_torch
@@ -49,12 +50,12 @@ def by_type(n: int = 24) -> Problem:
     return Problem.make(graph, cluster, Serial(), time=time, latency=free, rate=free)
 
 
-def network_for(problem: Problem, chosen: GdpPaper) -> tuple[gdp_paper.Network, gdp_paper.Inputs]:
+def network_for(problem: Problem, chosen: GdpPaper) -> tuple[network_parts.Network, network_parts.Inputs]:
     torch.manual_seed(0)
     units = units_of(problem, "")
     vocabulary = tuple(sorted(set(problem.graph.op_types)))
-    inputs = gdp_paper.inputs_of(units, vocabulary, problem.devices, chosen)
-    made = gdp_paper.Network(inputs.numbers.shape[1], 1 + len(vocabulary), problem.devices, chosen)
+    inputs = network_parts.inputs_of(units, vocabulary, problem.devices, chosen)
+    made = network_parts.Network(inputs.numbers.shape[1], 1 + len(vocabulary), problem.devices, chosen)
     return made, inputs
 
 
@@ -104,9 +105,9 @@ def test_a_type_that_was_never_seen_says_nothing() -> None:
 )
 def test_segments_side_by_side_give_what_a_loop_over_them_gives(nodes: int, length: int, memory: int) -> None:
     torch.manual_seed(1)
-    layer = gdp_paper.Layer(replace(SMALL, segment=length, memory=memory), 0)
+    layer = network_parts.Layer(replace(SMALL, segment=length, memory=memory), 0)
     h = torch.randn(nodes, 8)
-    x, seen = gdp_paper.segments_of(h, length, memory)
+    x, seen = network_parts.segments_of(h, length, memory)
     together = layer(x, seen, None).reshape(-1, 8)[:nodes]
     past = torch.zeros(0, 8)
     attention = layer.attention
@@ -130,31 +131,31 @@ def test_segments_side_by_side_give_what_a_loop_over_them_gives(nodes: int, leng
 
 def test_no_gradient_flows_into_the_segment_before() -> None:
     torch.manual_seed(2)
-    layer = gdp_paper.Layer(SMALL, 0)
+    layer = network_parts.Layer(SMALL, 0)
     h = torch.randn(8, 8, requires_grad=True)
-    x, seen = gdp_paper.segments_of(h, 4, 4)
+    x, seen = network_parts.segments_of(h, 4, 4)
     out = layer(x, seen, None)
     (gradient,) = torch.autograd.grad(out[1].sum(), h)
     assert (gradient[:4] == 0).all()
     assert gradient[4:].abs().sum() > 0
     changed = h.detach().clone()
     changed[0, 0] += 1.0
-    assert not torch.allclose(layer(gdp_paper.segments_of(changed, 4, 4)[0], seen, None)[1], out[1])
+    assert not torch.allclose(layer(network_parts.segments_of(changed, 4, 4)[0], seen, None)[1], out[1])
 
 
 def test_within_a_segment_the_order_of_nodes_does_not_matter() -> None:
     network, _ = network_for(plain(12), replace(SMALL, segment=4, memory=4, superposition="node"))
     h = torch.randn(12, 8)
     swap = torch.tensor([2, 0, 3, 1, 4, 5, 6, 7, 11, 8, 9, 10])
-    x, seen = gdp_paper.segments_of(h, 4, 4)
-    y, _ = gdp_paper.segments_of(h[swap], 4, 4)
+    x, seen = network_parts.segments_of(h, 4, 4)
+    y, _ = network_parts.segments_of(h[swap], 4, 4)
     context, moved = network.context(x, seen, None), network.context(y, seen, None)
     torch.nn.init.normal_(network.layers[0].wide.gate.weight)
     a = network.layers[0](x, seen, context).reshape(12, 8)
     b = network.layers[0](y, seen, moved).reshape(12, 8)
     assert torch.allclose(a[swap], b, atol=1e-5)
     across = torch.tensor([4, 1, 2, 3, 0, *range(5, 12)])
-    z, _ = gdp_paper.segments_of(h[across], 4, 4)
+    z, _ = network_parts.segments_of(h[across], 4, 4)
     assert not torch.allclose(
         a[across], network.layers[0](z, seen, network.context(z, seen, None)).reshape(12, 8), atol=1e-5
     )
@@ -180,9 +181,9 @@ def test_the_gate_starts_at_one_and_then_matters(kind: str) -> None:
 @pytest.mark.parametrize("attention", [True, False])
 def test_only_attention_lets_a_decision_depend_on_the_segment_before(attention: bool) -> None:
     torch.manual_seed(0)
-    layer = gdp_paper.Layer(replace(SMALL, attention=attention), 0)
+    layer = network_parts.Layer(replace(SMALL, attention=attention), 0)
     one, other, same = torch.randn(3, 4, 8)
-    x, seen = gdp_paper.segments_of(torch.cat([one, same, other, same]), 4, 4)
+    x, seen = network_parts.segments_of(torch.cat([one, same, other, same]), 4, 4)
     out = layer(x, seen, None)
     assert torch.allclose(out[1], out[3]) is not attention
 
@@ -298,14 +299,14 @@ def test_a_state_is_the_same_after_saving_and_brings_the_shape_of_its_network(tm
     state.save(tmp_path / "a.npz")
     again.save(tmp_path / "b.npz")
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
-    loaded = gdp_paper.State.load(tmp_path / "a.npz", GdpPaper(learning_rate=0.5))
+    loaded = network_parts.State.load(tmp_path / "a.npz", GdpPaper(learning_rate=0.5))
     assert (loaded.settings.width, loaded.settings.learning_rate) == (8, 0.5)
     _, inputs = network_for(plain(10), SMALL)
     assert torch.equal(loaded.network()(inputs), state.network()(inputs))
     (tmp_path / "c.npz").write_bytes(b"nothing of the kind")
     for name in ("c.npz", "missing.npz"):
         with pytest.raises(InputError, match=name):
-            gdp_paper.State.load(tmp_path / name)
+            network_parts.State.load(tmp_path / name)
 
 
 # -- size, interruption, settings ----------------------------------------------------------------------------
