@@ -9,7 +9,7 @@ from numba import njit
 from loadmaster.placers._feasible import atoms_of, repair
 from loadmaster.problem import Problem
 
-__all__ = ["bring", "find_gap", "insert_ops", "insertion_schedule", "ready_order", "take_gap"]
+__all__ = ["bring", "find_gap", "insert_ops", "insertion_schedule", "ready_on", "ready_order", "take_gap"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -189,18 +189,7 @@ def insert_ops(  # type: ignore[no-untyped-def]
                     continue
             elif not allowed[a, d] or memory[a] > left[d]:
                 continue
-            ready = 0.0
-            for i in range(in_ptr[v], in_ptr[v + 1]):
-                t = in_tensor[i]
-                u = producer[t]
-                s = device[u]
-                if s == d:
-                    arrival = end[u]
-                elif there[t, d] < np.inf:
-                    arrival = there[t, d]
-                else:
-                    arrival = max(end[u], free[s, d]) + (latency[s, d] + size[t] * rate[s, d])
-                ready = max(ready, arrival)
+            ready = ready_on(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
             g = gaps[d] - 1
             if insertion:
                 g = find_gap(gap_start[d], gap_end[d], gaps[d], ready, time[v, d])
@@ -232,3 +221,21 @@ def bring(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, t
         if s != d and there[t, d] == np.inf:
             there[t, d] = max(end[producer[t]], free[s, d]) + (latency[s, d] + size[t] * rate[s, d])
             free[s, d] = there[t, d]
+
+
+@njit(cache=True, nogil=True)
+def ready_on(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free):  # type: ignore[no-untyped-def]
+    """When the inputs of op v can all be on device d."""
+    ready = 0.0
+    for i in range(in_ptr[v], in_ptr[v + 1]):
+        t = in_tensor[i]
+        u = producer[t]
+        s = device[u]
+        if s == d:
+            arrival = end[u]
+        elif there[t, d] < np.inf:
+            arrival = there[t, d]
+        else:
+            arrival = max(end[u], free[s, d]) + (latency[s, d] + size[t] * rate[s, d])
+        ready = max(ready, arrival)
+    return ready

@@ -12,10 +12,10 @@ from numba import njit
 
 from loadmaster.placers._constructed import ListScheduler, scheduled
 from loadmaster.placers._feasible import atoms_of, repair
-from loadmaster.placers._insertion import bring, find_gap, take_gap
+from loadmaster.placers._insertion import bring, find_gap, ready_on, take_gap
 from loadmaster.problem import Placement, Problem
 
-__all__ = ["Lookahead"]
+__all__ = ["Lookahead", "children_done", "lookahead_schedule", "tell_children"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
@@ -109,45 +109,16 @@ def _schedule(  # type: ignore[no-untyped-def]
                     continue
             elif not allowed[a, d] or memory[a] > left[d]:
                 continue
-            ready = 0.0
-            for i in range(in_ptr[v], in_ptr[v + 1]):
-                t = in_tensor[i]
-                u = producer[t]
-                s = device[u]
-                if s == d:
-                    arrival = end[u]
-                elif there[t, d] < np.inf:
-                    arrival = there[t, d]
-                else:
-                    arrival = max(end[u], free[s, d]) + (latency[s, d] + size[t] * rate[s, d])
-                ready = max(ready, arrival)
+            ready = ready_on(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
             g = find_gap(gap_start[d], gap_end[d], gaps[d], ready, time[v, d])
             start = max(gap_start[d, g], ready)
             finish = start + time[v, d]
             score = finish
             if home[a] < 0:
-                queue[:] = 0.0
-                for j in range(child_ptr[v], child_ptr[v + 1]):
-                    u = child[j]
-                    b = atom[u]
-                    where, soonest = -1, np.inf
-                    for e in range(devices):
-                        if b == a or home[b] >= 0:
-                            if e != (d if b == a else home[b]):
-                                continue
-                        elif not allowed[b, e]:
-                            continue
-                        lands = finish
-                        if e != d:
-                            lands = max(finish, free[d, e]) + (latency[d, e] + child_size[j] * rate[d, e])
-                        lands = max(lands, max(known[u, e], queue[e]))
-                        h = find_gap(gap_start[e], gap_end[e], gaps[e], lands, time[u, e])
-                        done = max(gap_start[e, h], lands) + time[u, e]
-                        if done < soonest:
-                            where, soonest = e, done
-                    if where >= 0:
-                        queue[where] = soonest
-                        score = max(score, soonest)
+                score = children_done(
+                    v, d, finish, child_ptr, child, child_size, time, latency, rate, atom, allowed, home, known, free,
+                    gap_start, gap_end, gaps, queue,
+                )  # fmt: skip
             if best < 0 or score < best_score or (score == best_score and finish < best_end):
                 best, best_score, best_end, best_start, best_gap = d, score, finish, start, g
         if best < 0:
@@ -160,11 +131,53 @@ def _schedule(  # type: ignore[no-untyped-def]
         end[v] = best_end
         bring(v, best, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
         gap_start, gap_end = take_gap(gap_start, gap_end, gaps, best, best_gap, best_start, best_end)
-        for j in range(child_ptr[v], child_ptr[v + 1]):
-            u = child[j]
-            for e in range(devices):
-                lands = best_end
-                if e != best:
-                    lands = max(best_end, free[best, e]) + (latency[best, e] + child_size[j] * rate[best, e])
-                known[u, e] = max(known[u, e], lands)
+        tell_children(v, best, best_end, child_ptr, child, child_size, latency, rate, free, known)
     return True
+
+
+@njit(cache=True, nogil=True)
+def children_done(  # type: ignore[no-untyped-def]
+    v, d, finish, child_ptr, child, child_size, time, latency, rate, atom, allowed, home, known, free, gap_start,
+    gap_end, gaps, queue,
+):  # fmt: skip
+    """When the last child of op v would be done, each where it is done soonest, were v to end on d at ``finish``.
+
+    ``queue`` is scratch: when the children tried so far leave each device.
+    """
+    devices, a = len(queue), atom[v]
+    last = finish
+    queue[:] = 0.0
+    for j in range(child_ptr[v], child_ptr[v + 1]):
+        u = child[j]
+        b = atom[u]
+        where, soonest = -1, np.inf
+        for e in range(devices):
+            if b == a or home[b] >= 0:
+                if e != (d if b == a else home[b]):
+                    continue
+            elif not allowed[b, e]:
+                continue
+            lands = finish
+            if e != d:
+                lands = max(finish, free[d, e]) + (latency[d, e] + child_size[j] * rate[d, e])
+            lands = max(lands, max(known[u, e], queue[e]))
+            h = find_gap(gap_start[e], gap_end[e], gaps[e], lands, time[u, e])
+            done = max(gap_start[e, h], lands) + time[u, e]
+            if done < soonest:
+                where, soonest = e, done
+        if where >= 0:
+            queue[where] = soonest
+            last = max(last, soonest)
+    return last
+
+
+@njit(cache=True, nogil=True)
+def tell_children(v, d, end, child_ptr, child, child_size, latency, rate, free, known):  # type: ignore[no-untyped-def]
+    """Op v ends on device d: note when its children can have what it writes."""
+    for j in range(child_ptr[v], child_ptr[v + 1]):
+        u = child[j]
+        for e in range(known.shape[1]):
+            lands = end
+            if e != d:
+                lands = max(end, free[d, e]) + (latency[d, e] + child_size[j] * rate[d, e])
+            known[u, e] = max(known[u, e], lands)

@@ -15,7 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from loadmaster.placers._insertion import bring, find_gap, take_gap
+from loadmaster.placers._insertion import bring, find_gap, ready_on, take_gap
+from loadmaster.placers.lookahead import children_done, tell_children
 
 __all__ = ["PAIR", "decode", "placed_rank", "squash"]
 
@@ -91,7 +92,7 @@ def decode(  # type: ignore[no-untyped-def]
         np.empty(devices),
         np.empty(devices),
     )
-    gap_at, local = np.empty(devices, np.int64), np.empty(devices)
+    gap_at = np.empty(devices, np.int64)
     placed, before = np.zeros(devices), np.zeros(devices)
     hidden, x = np.empty(width), np.empty(len(pair_weights))
     makespan = 0.0
@@ -106,49 +107,17 @@ def decode(  # type: ignore[no-untyped-def]
                     continue
             elif not allowed[a, d] or memory[a] > left[d]:
                 continue
-            ready, here = 0.0, 0.0
-            for i in range(in_ptr[v], in_ptr[v + 1]):
-                t = in_tensor[i]
-                u = producer[t]
-                s = device[u]
-                if s == d:
-                    arrival = end[u]
-                    here += size[t]
-                elif there[t, d] < np.inf:
-                    arrival = there[t, d]
-                    here += size[t]
-                else:
-                    arrival = max(end[u], free[s, d]) + (latency[s, d] + size[t] * rate[s, d])
-                ready = max(ready, arrival)
+            ready = ready_on(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
             g = find_gap(gap_start[d], gap_end[d], gaps[d], ready, time[v, d])
             start = max(gap_start[d, g], ready)
             finish = start + time[v, d]
             score = finish
             if home[a] < 0:
-                queue[:] = 0.0
-                for j in range(child_ptr[v], child_ptr[v + 1]):
-                    u = child[j]
-                    b = atom[u]
-                    where, soonest = -1, np.inf
-                    for e in range(devices):
-                        if b == a or home[b] >= 0:
-                            if e != (d if b == a else home[b]):
-                                continue
-                        elif not allowed[b, e]:
-                            continue
-                        lands = finish
-                        if e != d:
-                            lands = max(finish, free[d, e]) + (latency[d, e] + child_size[j] * rate[d, e])
-                        lands = max(lands, max(known[u, e], queue[e]))
-                        h = find_gap(gap_start[e], gap_end[e], gaps[e], lands, time[u, e])
-                        done = max(gap_start[e, h], lands) + time[u, e]
-                        if done < soonest:
-                            where, soonest = e, done
-                    if where >= 0:
-                        queue[where] = soonest
-                        score = max(score, soonest)
+                score = children_done(
+                    v, d, finish, child_ptr, child, child_size, time, latency, rate, atom, allowed, home, known, free,
+                    gap_start, gap_end, gaps, queue,
+                )  # fmt: skip
             ready_at[d], start_at[d], done_at[d], score_at[d], gap_at[d] = ready, start, finish, score, g
-            local[d] = here
             least_ready, least_done = min(least_ready, ready), min(least_done, finish)
             least_score, least_time = min(least_score, score), min(least_time, time[v, d])
             choices += 1
@@ -183,12 +152,17 @@ def decode(  # type: ignore[no-untyped-def]
             for d in range(devices):
                 if score_at[d] == np.inf:
                     continue
+                here = 0.0
+                for i in range(in_ptr[v], in_ptr[v + 1]):
+                    t = in_tensor[i]
+                    if device[producer[t]] == d or there[t, d] < np.inf:
+                        here += size[t]
                 x[0] = squash((done_at[d] - least_done) * scale)
                 x[1] = squash((score_at[d] - least_score) * scale)
                 x[2] = squash((ready_at[d] - least_ready) * scale)
                 x[3] = squash((start_at[d] - ready_at[d]) * scale)
                 x[4] = squash((time[v, d] - least_time) * scale)
-                x[5] = local[d] / came if came > 0.0 else 0.0
+                x[5] = here / came if came > 0.0 else 0.0
                 x[6] = squash((committed[d] + atom_time[a, d]) * fair)
                 x[7] = squash((horizon[d] - soonest_free) * scale)
                 x[8] = 1.0 - (left[d] - memory[a]) / capacity[d] if 0.0 < capacity[d] < np.inf else 0.0
@@ -222,11 +196,5 @@ def decode(  # type: ignore[no-untyped-def]
         makespan = max(makespan, end[v])
         bring(v, best, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
         gap_start, gap_end = take_gap(gap_start, gap_end, gaps, best, gap_at[best], start_at[best], end[v])
-        for j in range(child_ptr[v], child_ptr[v + 1]):
-            u = child[j]
-            for e in range(devices):
-                lands = end[v]
-                if e != best:
-                    lands = max(end[v], free[best, e]) + (latency[best, e] + child_size[j] * rate[best, e])
-                known[u, e] = max(known[u, e], lands)
+        tell_children(v, best, end[v], child_ptr, child, child_size, latency, rate, free, known)
     return makespan
