@@ -428,6 +428,25 @@ def test_local_search_after_the_policy_only_improves() -> None:
     assert search.evaluations <= 2000
 
 
+@pytest.mark.parametrize(
+    ("graph", "model", "gains"),
+    [("inception-v3?training=1&batch=32", "concurrent", True), ("layered-60", "pipeline", False)],
+)
+def test_tuning_uses_up_the_budget_repeats_and_is_never_worse(graph: str, model: str, gains: bool) -> None:
+    problem = api.problem(f"zoo:{graph}", "p100-2", model)
+    plain = api.place(problem, "gdp", evaluations=300)
+    first, second = (api.place(problem, "gdp", evaluations=300, parameters={"tune": True}) for _ in range(2))
+    assert plain.evaluations < 300
+    assert first.evaluations == 300
+    assert first.cost < plain.cost if gains else first.cost <= plain.cost
+    assert first.placement == second.placement
+
+
+def test_without_a_budget_there_is_no_tuning() -> None:
+    problem = api.problem("zoo:layered-60", "p100-2", "concurrent")
+    assert api.place(problem, "gdp", parameters={"tune": True}).evaluations < 300
+
+
 def test_the_same_seed_gives_the_same_samples() -> None:
     problem = random_problem(60, 3, 4)
     first, again, other = (Gdp(samples=6).place(problem, budget=Budget(), seed=s) for s in (1, 1, 2))

@@ -57,8 +57,18 @@ GROUPS = "matching:1000"
 """Coarsening for the networks on graphs of more than ``MANY`` ops; every placement is costed on all ops."""
 MANY = 2000
 RULES = ("single", "expert", "metis", "heft")
-SEARCHES = ("gdp", "gdp+ls", "rnn", "local-search", "random", "gdp-paper", "hdp")
-"""Compared at equal evaluations, the fast ones first; a method that is not in the table of names is left out."""
+SEARCHES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gdp zero-shot": ("gdp", {}),
+    "gdp": ("gdp", {"tune": True}),
+    "gdp untrained": ("gdp", {"tune": True, "weights": "untrained"}),
+    "gdp+ls": ("gdp+ls", {}),
+    "rnn": ("rnn", {}),
+    "local-search": ("local-search", {}),
+    "random": ("random", {}),
+    "gdp-paper": ("gdp-paper", {}),
+    "hdp": ("hdp", {}),
+}
+"""What is compared at equal evaluations, the fast ones first -> placer and its settings."""
 NETWORKS = ("gdp-paper", "hdp")
 """Those that are given ``GROUPS``; ``rnn`` makes groups of its own."""
 ABLATIONS: dict[str, dict[str, Any]] = {

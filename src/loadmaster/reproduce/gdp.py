@@ -11,7 +11,6 @@ from typing import Any
 
 from loadmaster import api
 from loadmaster.errors import InfeasibleError
-from loadmaster.placers import PLACERS
 from loadmaster.placers.learned._gdp_paper_method import GdpPaper
 from loadmaster.placers.learned._units import units_of
 from loadmaster.problem import Problem, Solution
@@ -81,13 +80,14 @@ def cases(scope: Scope) -> list[Case]:
 
 
 def _searched(models: Sequence[Model], scope: Scope, seeds: int) -> list[Case]:
-    methods = [method for method in SEARCHES if method in PLACERS]
-    return [_one(m, method, "", scope, seed) for method in methods for m in models for seed in range(seeds)]
+    return [_one(m, method, "", scope, seed) for method in SEARCHES for m in models for seed in range(seeds)]
 
 
 def _one(model: Model, method: str, variant: str, scope: Scope, seed: int) -> Case:
     limit = evaluations_of(model, scope.quick)
     key = {"part": "one", "model": model.title, "method": method, "variant": variant, "evaluations": limit}
+    if SEARCHES[method][1]:
+        key["settings"] = SEARCHES[method][1]
     return Case({**key, "seed": seed}, partial(_placed, model, method, variant, limit, seed))
 
 
@@ -117,12 +117,13 @@ def _rules(model: Model) -> Row:
 
 
 def _placed(model: Model, method: str, variant: str, evaluations: int, seed: int) -> Row:
-    more: dict[str, Any] = dict(ABLATIONS[variant]) if variant else {}
+    placer, settings = SEARCHES[method]
+    more: dict[str, Any] = {**settings, **(ABLATIONS[variant] if variant else {})}
     if method in NETWORKS:
         more["colocate"] = groups_of(model)
     problem = problem_of(model)
     began = time.process_time()
-    solution = api.place(problem, method, evaluations=evaluations, seed=seed, parameters=more)
+    solution = api.place(problem, placer, evaluations=evaluations, seed=seed, parameters=more)
     return _row(solution) | {"cpu_seconds": time.process_time() - began}
 
 

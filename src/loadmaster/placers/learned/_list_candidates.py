@@ -83,6 +83,11 @@ class TimeTracks:
         for name in self.names:
             yield from self.track(vector, name)
 
+    def turn(self, vector: FloatArray, number: int) -> Iterator[Placement]:
+        """The placements of one track, counted round and round; that of the loads begins elsewhere every time."""
+        name = self.names[number % len(self.names)]
+        return self.track(vector, f"loads:{number}" if name == "loads" else name)
+
     def track(self, vector: FloatArray, name: str) -> Iterator[Placement]:
         """The placements of one track: each pass with the order it found and without."""
         problem = self.problem
@@ -201,6 +206,10 @@ class LoadTracks:
         """The placements of all tracks."""
         for name in self.names:
             yield from self.track(vector, name)
+
+    def turn(self, vector: FloatArray, number: int) -> Iterator[Placement]:
+        """The placement of one track, counted round and round."""
+        return self.track(vector, self.names[number % len(self.names)])
 
     def track(self, vector: FloatArray, name: int) -> Iterator[Placement]:
         """The placement that a start leads to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,12 +19,17 @@ from loadmaster.placers.heft import heft_placements
 from loadmaster.placers.learned._list_candidates import LoadTracks, TimeTracks, tracks_of
 from loadmaster.placers.learned._list_weights import Weights, load_weights, shipped, untrained
 from loadmaster.placers.local_search import LocalSearch
-from loadmaster.problem import Offload, Placement, Problem
+from loadmaster.problem import Offload, Placement
 from loadmaster.problem._evaluator import SimulatedEvaluator
 
 __all__ = ["Gdp", "GdpSearch"]
 
 FloatArray = npt.NDArray[np.float64]
+
+IDLE = 64
+"""Draws in a row that gave nothing new, after which tuning ends."""
+GROWTH, LOUDEST = 1.5, 1.0
+"""Of the noise on the weights, for every draw that gave nothing new; and how far."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,9 @@ class Gdp(Searcher):
     """Tracks that are decoded again with noise on the weights, after the greedy ones."""
     noise: float = 0.05
     """Standard deviation of that noise."""
+    tune: bool = False
+    """Then go on until the budget is used up, with noise around the weights that gave the best placement so far: the
+    policy is tuned on this graph. Needs a limit of evaluations or seconds."""
     guard: bool = True
     """Also try ``heft``, ``expert``, every single device and (on graphs that are not large) the same passes with the
     plain rule, so that the answer is never worse; off, it is the policy's own."""
@@ -74,12 +82,46 @@ class Gdp(Searcher):
         if start is not None:
             search.try_placement(start)
         seen: set[Placement] = set()
-        for placement in _candidates(self, problem, vector, seed):
-            # Whether a placement is feasible is known without asking for its cost.
-            if placement not in seen and check.evaluate(placement).feasible:
-                seen.add(placement)
-                search.try_placement(placement)
+
+        def offer(placements: Iterable[Placement]) -> bool:
+            """Whether any of them was new."""
+            before = len(seen)
+            for placement in placements:
+                # Whether a placement is feasible is known without asking for its cost.
+                if placement not in seen and check.evaluate(placement).feasible:
+                    seen.add(placement)
+                    search.try_placement(placement)
                 search.check()
+            return len(seen) > before
+
+        tracks = tracks_of(problem, self.passes)
+        offer(_candidates(self, tracks, vector, seed))
+        if self.tune and search.budget != Budget():
+            self._tune(search, tracks, vector, seed, offer)
+
+    def _tune(
+        self,
+        search: Search,
+        tracks: TimeTracks | LoadTracks,
+        vector: FloatArray,
+        seed: int,
+        offer: Callable[[Iterable[Placement]], bool],
+    ) -> None:
+        """A (1 + 1) evolution strategy: what leads to a better placement is the middle of the next draws.
+
+        The noise grows while no placement is new, and shrinks with every new one; nothing new in a long time ends it.
+        """
+        rng = np.random.default_rng([seed, 19])
+        middle, noise, idle, turn = vector, self.noise, 0, 0
+        while tracks.names and idle < IDLE:
+            drawn = middle + noise * rng.standard_normal(len(vector))
+            before = search.cost
+            new = offer(tracks.turn(drawn, turn))
+            noise = max(self.noise, noise / GROWTH) if new else min(LOUDEST, noise * GROWTH)
+            idle = 0 if new else idle + 1
+            if search.cost < before:
+                middle = drawn
+            turn += 1
 
     def read(self) -> Weights:
         """The weights that the placer uses."""
@@ -108,9 +150,11 @@ class GdpSearch(Gdp):
         borrow(search, replace(LocalSearch(), constructed=False), limit, seed)
 
 
-def _candidates(method: Gdp, problem: Problem, vector: FloatArray, seed: int) -> Iterator[Placement]:
+def _candidates(
+    method: Gdp, tracks: TimeTracks | LoadTracks, vector: FloatArray, seed: int
+) -> Iterator[Placement]:
     """Greedy tracks, what the guard asks for, then tracks with noise."""
-    tracks = tracks_of(problem, method.passes)
+    problem = tracks.problem
     yield from tracks.all(vector)
     if method.guard:
         yield from heft_placements(problem)
@@ -128,10 +172,5 @@ def noisy(
 ) -> Iterator[Placement]:
     """Tracks in turn, each with its own noise on the weights."""
     rng = np.random.default_rng([seed, 17])
-    names = tracks.names
-    for i in range(samples if names and not tracks.large else 0):
-        name = names[i % len(names)]
-        if name == "loads":
-            name = f"loads:{i}"
-        disturbed = vector + noise * rng.standard_normal(len(vector))
-        yield from tracks.track(disturbed, name)  # type: ignore[arg-type]
+    for number in range(samples if tracks.names and not tracks.large else 0):
+        yield from tracks.turn(vector + noise * rng.standard_normal(len(vector)), number)
