@@ -5,7 +5,7 @@ python -m benchmarks.gdp run --folder DIR --results FILE [--model pipeline] [--a
 python -m benchmarks.gdp table --results FILE [--model pipeline]               ratios to the best known, in Markdown
 python -m benchmarks.gdp unseen --results FILE [--auto 30]     the shipped weights on the published workloads
 python -m benchmarks.gdp large                                    GNMT with 8 layers, 51,417 ops, zero-shot
-python -m benchmarks.gdp ablations --folder DIR [--seconds 600]   trained without the context
+python -m benchmarks.gdp ablations --folder DIR [--seconds 600]   trained with and without the context
 
 Training is counted in seconds of one core. ``train`` and ``run`` leave out what is in the folder or file already, so
 that they can be killed and started again. A graph is only ever placed with the weights of the fold that its family
@@ -33,7 +33,6 @@ from loadmaster.placers import PLACERS, Budget
 from loadmaster.placers.learned._evolution import Evolution, Trainer, families_without, pretrain_tasks
 from loadmaster.placers.learned._list_candidates import TimeTracks, tracks_of
 from loadmaster.placers.learned._list_weights import Weights, save_weights
-from loadmaster.placers.learned._pretraining import finetune
 from loadmaster.placers.learned.gdp import Gdp, GdpSearch
 from loadmaster.placers.local_search import LocalSearch
 from loadmaster.problem import Problem
@@ -82,8 +81,8 @@ HELD_OUT = {
 }  # fmt: skip
 """Family -> graphs and clusters; sizes and clusters are others than in training."""
 
-TUNED = 400
-"""Ops up to which a graph is also fine-tuned: twice fifty steps take a minute there."""
+TUNED = 500
+"""Evaluations in all where the policy is tuned on the graph (``tune=true``)."""
 SECONDS = 2.0
 """Of search after a start."""
 
@@ -132,7 +131,7 @@ def train(folder: Path, fold: str, seed: int, seconds: float, *, context: bool =
 # -- held-out graphs -----------------------------------------------------------------------------------------
 
 
-def columns(problem: Problem, weights: str, auto: float, *, tune: bool = True) -> dict[str, float]:
+def columns(problem: Problem, weights: str, auto: float) -> dict[str, float]:
     """Method -> cost (nan where it has none)."""
     row: dict[str, float] = {}
 
@@ -163,10 +162,13 @@ def columns(problem: Problem, weights: str, auto: float, *, tune: bool = True) -
     equal = Budget(evaluations=max(int(found.evaluations), 1))
     for method in ("random", "local-search"):
         note(f"{method}, equal", lambda m=method: PLACERS[m].place(problem, budget=equal).cost)  # type: ignore[misc]
-    if tune:
-        for name, base in (("fine-tuned", greedy), ("untrained, fine-tuned", plain)):
-            _, cost = finetune(problem, base.read(), steps=50)
-            row[name] = min(cost, row["best of 16" if base is greedy else "untrained, best of 16"])
+    for name, base in (("fine-tuned", greedy), ("untrained, fine-tuned", plain)):
+        tuned = replace(base, samples=16, tune=True)
+        row[name] = tuned.place(problem, budget=Budget(evaluations=TUNED)).cost
+    note(
+        "local-search, 500",
+        lambda: PLACERS["local-search"].place(problem, budget=Budget(evaluations=TUNED)).cost,
+    )
     for name, base in (("gdp+ls", greedy), ("untrained+ls", plain)):
         policy = GdpSearch(weights=base.weights, samples=16, search=SECONDS)
         row[name] = api.place(problem, policy, budget=60.0).cost
@@ -213,7 +215,7 @@ def run(folder: Path, results: Path, model: str, auto: float, seed: int) -> None
             "seed": seed,
             "ops": problem.n,
         }
-        row |= columns(problem, str(weights), auto, tune=model == "concurrent" and problem.n <= TUNED)
+        row |= columns(problem, str(weights), auto)
         with results.open("a") as file:
             print(json.dumps(row), file=file)
         print(name, cluster, f"{row['zero-shot'] / row['auto']:.3f} of auto", file=sys.stderr, flush=True)
@@ -222,7 +224,8 @@ def run(folder: Path, results: Path, model: str, auto: float, seed: int) -> None
 SHOWN = (
     "single", "random, equal", "local-search, equal", "metis", "expert", "heft", "lookahead", "untrained, 3 passes",
     "3 passes", "untrained", "zero-shot",
-    "guarded", "untrained, best of 16", "best of 16", "untrained, fine-tuned", "fine-tuned", "heft + 2 s",
+    "guarded", "untrained, best of 16", "best of 16", "local-search, 500", "untrained, fine-tuned",
+    "fine-tuned", "heft + 2 s",
     "rules + 2 s", "untrained+ls", "gdp+ls", "auto", "bound",
 )  # fmt: skip
 
@@ -296,6 +299,31 @@ def unseen(results: Path, auto: float) -> None:
         )
 
 
+def ablations(folder: Path, fold: str, seed: int, seconds: float) -> None:
+    """The same training with and without the context of the graph, on the held-out graphs of the fold."""
+    for context in (True, False):
+        train(folder, fold, seed, seconds, context=context)
+    ratios: dict[str, list[float]] = {"3 passes": [], "zero-shot": []}
+    for family, name, cluster in held_out("concurrent"):
+        if family not in FOLDS[fold]:
+            continue
+        problem = api.problem(f"zoo:{name}", cluster, "concurrent")
+        tracks, check = tracks_of(problem), SimulatedEvaluator(problem)
+        assert isinstance(tracks, TimeTracks)
+        for kind in ratios:
+            costs = []
+            for file in (f"{fold}-{seed}.npz", f"{fold}-{seed}-plain.npz"):
+                vector = Gdp(weights=str(folder / file)).read().vector
+                made = tracks.track(vector, "ops") if kind == "3 passes" else tracks.all(vector)
+                costs.append(min(check.evaluate(p).value for p in made))
+            ratios[kind].append(costs[1] / costs[0])
+        print(name, cluster, {k: round(v[-1], 4) for k, v in ratios.items()}, flush=True)
+    for kind, found in ratios.items():
+        gain = np.log(found)
+        error = gain.std(ddof=1) / math.sqrt(len(gain))
+        print(f"{kind}: without the context {100 * np.expm1(gain.mean()):+.2f} % ± {100 * error:.2f} %")
+
+
 def large() -> None:
     """Load, then decode; milliseconds and seconds."""
     for model in ("concurrent", "pipeline"):
@@ -327,7 +355,7 @@ def main() -> None:
         for fold in (options.fold,) if options.fold else FOLDS:
             train(options.folder, fold, options.seed, options.seconds)
     elif options.part == "ablations":
-        train(options.folder, options.fold or "images", options.seed, options.seconds, context=False)
+        ablations(options.folder, options.fold or "images", options.seed, options.seconds)
     elif options.part == "run":
         run(options.folder, options.results, options.model, options.auto, options.seed)
     elif options.part == "table":

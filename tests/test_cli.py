@@ -178,14 +178,17 @@ def test_parameters_of_a_method_can_be_set():
         if type(getattr(placer, field.name)) in (int, float)
     ]
     assert numbers
+    refused = set()
     for name, field, default in numbers:
         model = next(
             m for m in MODELS if PLACERS[name].supports(api.problem("zoo:layered-10", model=m)) is None
         )
         place = ("place", "zoo:layered-10", "--model", model, "--method", name, "--evaluations", 20)
-        assert result(*place, "--set", f"{field}={default}")["parameters"][field] == default
-        assert "has no parameter 'bogus'" in error(*place, "--set", "bogus=1")
         assert "is invalid" in error(*place, "--set", f"{field}=much")
+        if name not in refused:
+            refused.add(name)
+            assert result(*place, "--set", f"{field}={default}")["parameters"][field] == default
+            assert "has no parameter 'bogus'" in error(*place, "--set", "bogus=1")
     assert "must be written NAME=VALUE" in error("place", "zoo:layered-10", "--set", "bogus")
 
 

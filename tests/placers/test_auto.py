@@ -23,7 +23,7 @@ MODELS = ["serial", "concurrent", "pipeline", "offload"]
 
 
 @given(problems(max_ops=8))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_it_is_never_worse_than_the_best_single_device(problem: Problem) -> None:
     try:
         single = PLACERS["single"].place(problem, budget=Budget(evaluations=100))

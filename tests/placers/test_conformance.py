@@ -15,6 +15,7 @@ from loadmaster.errors import InfeasibleError
 from loadmaster.graph import Graph, GraphBuilder, layered
 from loadmaster.hardware import accelerators, roofline
 from loadmaster.placers import PLACERS, Budget, Placer, Progress
+from loadmaster.placers.learned._running import Learner
 from loadmaster.problem import Concurrent, ExecutionModel, Offload, Pipeline, Placement, Problem, Serial
 from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
 from loadmaster.problem.bounds import lower_bound
@@ -283,7 +284,9 @@ def fingerprints(name: str) -> dict[str, object]:
         problem = constrained(model)
         placer = PLACERS[name]
         if placer.supports(problem) is None:
-            s = placer.place(problem, budget=Budget(evaluations=LIMIT), seed=3)
+            # Training is the slower part by far, and a few updates say whether it repeats.
+            limit = LIMIT // 4 if isinstance(placer, Learner) else LIMIT
+            s = placer.place(problem, budget=Budget(evaluations=limit), seed=3)
             history = [(p.evaluations, p.cost) for p in s.history]
             order = None if s.placement.order is None else s.placement.order.tolist()
             found[label(model)] = [s.cost, s.placement.device.tolist(), order, s.evaluations, history]
