@@ -4,7 +4,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
 DEMO_MODEL ?= inception-v3
-DEMO_BUDGET ?= 60s
+DEMO_BUDGET ?= 120s
 DEMO_DEVICES ?= --device A=cpu:core=0 --device B=cpu:core=1
 DEMO_ARGS ?=
 DEMO := build/demo

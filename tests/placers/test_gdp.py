@@ -408,8 +408,9 @@ def test_with_its_guard_it_is_never_worse_than_heft_or_one_device(problem: Probl
         return
     placer = Gdp(samples=2)
     found = placer.place(problem, budget=Budget())
-    heft = PLACERS["heft"].place(problem, budget=Budget())
-    assert found.cost <= min(single.cost, heft.cost) * (1 + 1e-12)
+    others = [PLACERS[m] for m in ("heft", "metis") if PLACERS[m].supports(problem) is None]
+    costs = [single.cost, *(other.place(problem, budget=Budget()).cost for other in others)]
+    assert found.cost <= min(costs) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("model", ["concurrent", "pipeline"])

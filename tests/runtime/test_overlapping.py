@@ -30,7 +30,7 @@ from loadmaster.runtime import Measurement, Session, cut, optimize, parse_device
 from loadmaster.runtime._cutting import cut_model
 from loadmaster.runtime._devices import Devices
 from loadmaster.runtime._flow import Flow, Job
-from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, piece_features, predict
+from loadmaster.runtime._overlap_fit import OverlapFit, corrected, fit_overlap, piece_features, predict
 from loadmaster.runtime._overlapping import Overlapped, cores_of
 from loadmaster.runtime._refining import chains, refine
 
@@ -455,6 +455,21 @@ def test_costs_of_overlapping_are_found_again_from_traces(model_file):
     assert found.piece == pytest.approx(true.piece)
     assert found.rate == pytest.approx(true.rate)
     assert found.median_residual < 1e-6
+
+
+def test_times_of_ops_are_corrected_by_what_their_pieces_took(model_file):
+    problem = problem_of(model_file)
+    pieces = random_pieces(problem, 1, joins=False)
+    seconds, moved, _ = piece_features(problem, pieces)
+    fit = OverlapFit(slowdown=1.2)
+    expected = fit.slowdown * seconds + fit.piece + fit.rate * moved
+    factor = np.linspace(0.8, 2.0, len(pieces))
+    found = corrected(problem, [(pieces, dict(enumerate(factor * expected)))], fit)
+    for number, piece in enumerate(pieces):
+        ops = [problem.graph.index[op] for op in piece.ops]
+        np.testing.assert_allclose(found.time[ops], problem.time[ops] * min(factor[number], 1.5))
+
+
 
 
 # -- plans ---------------------------------------------------------------------------------------------------

@@ -61,13 +61,14 @@ class Metis(Searcher):
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Partition and repair; if nothing of that is feasible, any feasible placement."""
         problem = search.problem
-        for device in self._candidates(problem, seed):
+        for device in self.candidates(problem, seed):
             if search.evaluations_left < 2 and search.best is None:
                 break
             search.try_device(device)
             search.check()
 
-    def _candidates(self, problem: Problem, seed: int) -> Iterator[IntArray]:
+    def candidates(self, problem: Problem, seed: int) -> Iterator[IntArray]:
+        """The partition, or the chains that are made of it; not all need be feasible."""
         atoms = atoms_of(problem)
         if not atoms.count:
             return

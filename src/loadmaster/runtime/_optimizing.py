@@ -19,7 +19,7 @@ from loadmaster.problem._model import ExecutionModel
 from loadmaster.runtime._cache import Cache
 from loadmaster.runtime._devices import DeviceSpec
 from loadmaster.runtime._measuring import Measurement
-from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, predict
+from loadmaster.runtime._overlap_fit import OverlapFit, Traced, corrected, fit_overlap, predict
 from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._profiling import ModelProfile, profile_model
 from loadmaster.runtime._refining import refine
@@ -204,10 +204,10 @@ def optimize_by(
     single = next(line.measurement for line in lines if line.name == f"{first} alone")
     assert single is not None
     pays = found is not None and found.faster_than(single)
-    problem = fit.applied(plain)
+    problem = fit.applied(work.plain)
     if best is not None and pays:
         chosen = best.placement
-        predicted: float | None = predict(plain, best.pieces, fit, items=best.candidate.items)
+        predicted: float | None = predict(work.plain, best.pieces, fit, items=best.candidate.items)
     else:
         chosen, predicted = _everything_on(problem, first), None
     solution = replace(
@@ -310,17 +310,19 @@ class _Search:
         self.tried.append(_Tried(name, placement, pieces, candidate))
 
     def fitted(self, start: OverlapFit) -> OverlapFit:
-        """What the traces of the candidates so far say about costs."""
-        traced = []
+        """What the traces of the candidates so far say about costs; the times of ops are corrected by them, too."""
+        traced: list[Traced] = []
         for tried in self.tried:
             taken: dict[int, list[float]] = {}
-            for _ in range(1 if self.model == "pipeline" else TRACES):
+            for _ in range(TRACES):
                 for span in tried.candidate.trace():
                     taken.setdefault(span["submodel"], []).append(span["core"])
             # Other work slows the caches down, too: by the clock that drops nothing the quickest run had least of it.
             typical = min if self.session.clock == "core" else statistics.median
             traced.append((tried.pieces, {n: float(typical(values)) for n, values in taken.items()}))
-        return fit_overlap(self.plain, traced, start)
+        fit = fit_overlap(self.plain, traced, start)
+        self.plain = corrected(self.plain, traced, fit)
+        return fit
 
 
 def _screen(

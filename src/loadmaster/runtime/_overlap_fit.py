@@ -13,12 +13,17 @@ from scipy.optimize import nnls
 from loadmaster.problem import Problem
 from loadmaster.runtime._pieces import PIECE, WAIT, Piece, simulate
 
-__all__ = ["OverlapFit", "fit_overlap", "piece_features", "predict"]
+__all__ = ["OverlapFit", "Traced", "corrected", "fit_overlap", "piece_features", "predict"]
 
 RATE = 1.5e-10
 """Seconds per byte that enters or leaves a submodel, before anything is known: a change of layout."""
 
+FAR = 1.5
+"""How far a piece may be off, as a factor, for its ops to be corrected by all of it."""
+
 FloatArray = npt.NDArray[np.float64]
+Traced = tuple[Sequence[Piece], Mapping[int, float]]
+"""Pieces, and the seconds that every one of them took on its core."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +96,8 @@ def piece_features(
     return seconds, moved, waits
 
 
-def fit_overlap(
-    problem: Problem, traced: Sequence[tuple[Sequence[Piece], Mapping[int, float]]], start: OverlapFit
-) -> OverlapFit:
-    """Fit to traces: each the pieces, and the seconds that every one of them took on its core.
+def fit_overlap(problem: Problem, traced: Sequence[Traced], start: OverlapFit) -> OverlapFit:
+    """Fit to traces.
 
     The seconds that a cut takes are at least 0, so that a fit to noise does not reward cuts.
     """
@@ -123,6 +126,24 @@ def fit_overlap(
         float(np.median(np.abs(predicted - measured) / np.maximum(measured, 1e-9))),
         float(abs(predicted.sum() - measured.sum()) / measured.sum()),
     )
+
+
+def corrected(problem: Problem, traced: Sequence[Traced], fit: OverlapFit) -> Problem:
+    """The problem with the times of ops as their pieces took them: what the fit leaves over, spread over a piece's ops.
+
+    Ops side by side share their caches and layouts, so that whole pieces are off in one direction; of several
+    traces an op gets the mean, by logarithms. At most :data:`FAR` either way, so that one odd piece spoils little.
+    """
+    logs, count = np.zeros(problem.n), np.zeros(problem.n)
+    for pieces, taken in traced:
+        seconds, moved, _ = piece_features(problem, pieces)
+        expected = fit.slowdown * seconds + fit.piece + fit.rate * moved
+        for number, piece in enumerate(pieces):
+            if expected[number] > 0 and taken[number] > 0:
+                ops = [problem.graph.index[op] for op in piece.ops]
+                logs[ops] += np.clip(np.log(taken[number] / expected[number]), -np.log(FAR), np.log(FAR))
+                count[ops] += 1
+    return replace(problem, time=problem.time * np.exp(logs / np.maximum(count, 1))[:, None])
 
 
 def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, items: int = 1) -> float:

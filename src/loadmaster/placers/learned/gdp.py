@@ -19,6 +19,7 @@ from loadmaster.placers.heft import heft_placements
 from loadmaster.placers.learned._list_candidates import LoadTracks, TimeTracks, tracks_of
 from loadmaster.placers.learned._list_weights import Weights, load_weights, shipped, untrained
 from loadmaster.placers.local_search import LocalSearch
+from loadmaster.placers.metis import Metis
 from loadmaster.problem import Offload, Placement
 from loadmaster.problem._evaluator import SimulatedEvaluator
 
@@ -66,8 +67,8 @@ class Gdp(Searcher):
     """Then go on until the budget is used up, with noise around the weights that gave the best placement so far: the
     policy is tuned on this graph. Needs a limit of evaluations or seconds."""
     guard: bool = True
-    """Also try ``heft``, ``expert``, every single device and (on graphs that are not large) the same passes with the
-    plain rule, so that the answer is never worse; off, it is the policy's own."""
+    """Also try ``heft``, ``expert``, ``metis``, every single device and (on graphs that are not large) the same
+    passes with the plain rule, so that the answer is never worse; off, it is the policy's own."""
 
     name: ClassVar[str] = "gdp"
     summary: ClassVar[str] = (
@@ -160,6 +161,8 @@ def _candidates(
         yield from heft_placements(problem)
         yield from map(Placement, single_devices(problem))
         yield from map(Placement, expert_candidates(problem))
+        if Metis().supports(problem) is None:
+            yield from map(Placement, Metis().candidates(problem, seed))
         if not tracks.large:
             yield from tracks.all(np.zeros_like(vector))
     if isinstance(problem.model, Offload):  # list schedules mostly need more calls than there may be
