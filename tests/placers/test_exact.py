@@ -15,9 +15,9 @@ from strategies import problems
 from loadmaster import api
 from loadmaster.graph import GraphBuilder
 from loadmaster.hardware import Cluster, Device
-from loadmaster.placers import PLACERS, Budget
+from loadmaster.placers import PLACERS
 from loadmaster.placers._program import program_of
-from loadmaster.placers.exact import CpSat, Exact, Milp
+from loadmaster.placers.exact import CpSat, Milp
 from loadmaster.placers.frontier import Frontier
 from loadmaster.problem import Pipeline, Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator
@@ -43,7 +43,7 @@ def test_cp_sat_proves_the_optimum(problem: Problem) -> None:
     best = optimum(problem)
     if np.isinf(best):
         return
-    solution = CpSat().place(problem, budget=Budget(seconds=20.0))
+    solution = api.place(problem, CpSat(), budget=20.0)
     assert solution.cost == pytest.approx(best, rel=1e-9)
     assert solution.optimal
     assert solution.bound <= best * (1 + 1e-12)
@@ -55,7 +55,7 @@ def test_highs_proves_the_optimum(problem: Problem) -> None:
     best = optimum(problem)
     if np.isinf(best):
         return
-    solution = Milp().place(problem, budget=Budget(seconds=20.0))
+    solution = api.place(problem, Milp(), budget=20.0)
     assert solution.cost == pytest.approx(best, rel=1e-9)
     assert solution.optimal
     assert solution.bound <= best * (1 + 1e-12)
@@ -96,7 +96,7 @@ def test_the_program_prices_every_placement_as_the_evaluator_does(problem: Probl
 def test_side_by_side_on_a_published_workload(workloads: Path) -> None:
     path = workloads / "msr" / "throughput" / "operators" / "resnet50_inference.json"
     before = threading.active_count()
-    solution = Exact().place(api.problem(path), budget=Budget(seconds=60.0))
+    solution = api.place(api.problem(path), "exact", budget=60.0)
     assert 1e3 * solution.cost == pytest.approx(124.348850, rel=1e-6)
     assert solution.optimal
     assert threading.active_count() == before, "a solver is still at work"
@@ -113,16 +113,16 @@ def test_per_device_convexity_on_the_example_of_the_specification() -> None:
     time = np.repeat([[4.0], [2.0], [3.0], [1.0]], 2, axis=1)
     problem = Problem.make(builder.build(), cluster, Pipeline("device"), time=time)
     for name in ("exact", "cp-sat", "milp"):
-        solution = PLACERS[name].place(problem, budget=Budget(seconds=20.0))
+        solution = api.place(problem, name, budget=20.0)
         assert solution.cost == 5.0
         assert solution.optimal
     chain = problem.with_model(Pipeline("chain"))
-    assert PLACERS["ideal-dp"].place(chain, budget=Budget(seconds=20.0)).cost == 6.0
+    assert api.place(chain, "ideal-dp", budget=20.0).cost == 6.0
     assert "ideal-dp" in str(PLACERS["exact"].supports(chain))
 
 
 def test_frontier_leaves_wide_graphs_to_the_solvers_and_says_so(workloads: Path) -> None:
     path = workloads / "msr" / "throughput" / "operators" / "bert_l-3_inference.json"
-    solution = Frontier(max_states=10).place(api.problem(path), budget=Budget(seconds=30.0))
+    solution = api.place(api.problem(path), Frontier(max_states=10), budget=30.0)
     assert solution.optimal
     assert "too wide" in solution.bound_by

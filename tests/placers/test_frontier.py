@@ -51,7 +51,7 @@ def test_the_bound_never_exceeds_the_optimum(problem: Problem) -> None:
 )
 def test_published_workloads_are_nearly_closed(workloads: Path, name: str, best: float, gap: float) -> None:
     problem = api.problem(workloads / "msr" / "throughput" / f"{name}.json", model="pipeline")
-    solution = Frontier().place(problem, budget=Budget(seconds=30.0))
+    solution = api.place(problem, "frontier", budget=30.0)
     assert 1e3 * solution.cost <= best * 1.002
     assert 1e3 * solution.bound <= best * (1 + 1e-6)
     assert solution.gap <= gap

@@ -470,8 +470,6 @@ def test_times_of_ops_are_corrected_by_what_their_pieces_took(model_file):
         np.testing.assert_allclose(found.time[ops], problem.time[ops] * min(factor[number], 1.5))
 
 
-
-
 # -- plans ---------------------------------------------------------------------------------------------------
 
 
