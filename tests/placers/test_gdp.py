@@ -443,6 +443,12 @@ def test_tuning_uses_up_the_budget_repeats_and_is_never_worse(graph: str, model:
     assert first.placement == second.placement
 
 
+@pytest.mark.parametrize(("name", "value"), [("passes", 0), ("samples", -1), ("noise", -0.1)])
+def test_settings_without_a_meaning_are_refused(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=name):
+        api.configured("gdp", {name: value})
+
+
 def test_without_a_budget_there_is_no_tuning() -> None:
     problem = api.problem("zoo:layered-60", "p100-2", "concurrent")
     assert api.place(problem, "gdp", parameters={"tune": True}).evaluations < 300

@@ -101,3 +101,8 @@ def test_a_bar_may_be_missing(tmp_path):
     page = Page("T")
     page.bars("b", ["x", "y"], {"one": [1.0, None], "two": [None, 2.0]}, "time", line=1.0, log=True)
     assert "![time](t-b.svg)" in page.save(tmp_path, "t").read_text()
+
+
+def test_a_part_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(InputError, match="--only 'nothing' leaves nothing of 'hsdag' to run"):
+        reproduce("hsdag", Scope(options={"only": "nothing"}), out=tmp_path)

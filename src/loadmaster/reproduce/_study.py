@@ -86,6 +86,10 @@ def reproduce(
     Parameters
     ----------
     on_case : called before each case that has to run, with its number, their number and its title.
+
+    Raises
+    ------
+    InputError : there is no such study, or nothing of it is asked for.
     """
     if name not in STUDIES:
         raise InputError(f"there is nothing to reproduce for '{name}': give one of {', '.join(STUDIES)}")
@@ -94,6 +98,8 @@ def reproduce(
     stem = f"{name}-quick" if scope.quick else name
     folder = Path(out)
     cases = study.cases(scope)
+    if not cases:
+        raise InputError(f"--only {scope.options.get('only', '')!r} leaves nothing of '{name}' to run")
     kept = Rows(folder / f"{stem}.jsonl", fresh=fresh)
     rows: list[Row] = []
     try:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from loadmaster.errors import InputError
 from loadmaster.placers._feasible import first_feasible, single_devices
 from loadmaster.placers._incumbents import borrow
 from loadmaster.placers._search import Budget, Search
@@ -74,6 +75,12 @@ class Gdp(Searcher):
     summary: ClassVar[str] = (
         "a pre-trained list scheduler: one policy for every graph and cluster (GDP, improved)"
     )
+
+    def __post_init__(self) -> None:
+        if self.passes < 1:
+            raise InputError(f"passes must be >= 1, not {self.passes}")
+        if self.samples < 0 or self.noise < 0:
+            raise InputError(f"samples and noise must be >= 0, not {self.samples} and {self.noise:g}")
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Decode greedily, then with noise; ends by itself, or when the budget is used up."""
