@@ -24,7 +24,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gdp, "SECONDS", {False: 0.2, True: 0.2})
     monkeypatch.setattr(gdp, "TRAINING", {False: 40, True: 40})
     monkeypatch.setattr(gdp, "FINE_TUNING", 2)
-    monkeypatch.setattr(gdp, "_auto", lambda model, seconds: gdp._placed(model, "heft", "", 10, 0))
+    monkeypatch.setattr(gdp, "_auto", lambda model, seconds: gdp._placed(model, "local-search", "", 10, 0))
 
 
 def test_every_part_runs_and_the_page_has_it(small: None, tmp_path: Path) -> None:
