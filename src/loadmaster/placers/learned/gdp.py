@@ -60,7 +60,7 @@ class Gdp(Searcher):
     ``untrained`` for those that training begins with."""
     passes: int = 3
     """Passes on every level, each seeing the one before."""
-    samples: int = 16
+    samples: int = 48
     """Tracks that are decoded again with noise on the weights, after the greedy ones."""
     noise: float = 0.05
     """Standard deviation of that noise."""
