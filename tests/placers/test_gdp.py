@@ -454,10 +454,7 @@ def test_settings_without_a_meaning_are_refused(name: str, value: float) -> None
 
 def test_without_a_budget_there_is_no_tuning() -> None:
     problem = api.problem("zoo:layered-60", "p100-2", "concurrent")
-    made = [
-        api.place(problem, "gdp", parameters={"samples": 4, "tune": tune}).evaluations
-        for tune in (False, True)
-    ]
+    made = [Gdp(samples=4, tune=tune).place(problem, budget=Budget()).evaluations for tune in (False, True)]
     assert made[0] == made[1]
 
 
