@@ -95,6 +95,8 @@ def _partition(problem: Problem, atoms: Atoms, seed: int) -> IntArray:
     speed = np.where(
         mine > 0, np.where(taken, weight[:, None], 0.0).sum(axis=0) / np.maximum(mine, 1e-300), 1.0
     )
+    # Where nothing takes time on the fastest device, the others have no speed to compare: all are alike.
+    speed = np.maximum(speed, 1e-3 * speed.max()) if speed.any() else np.ones(len(devices))
     tail, head, price = _edges(problem, atoms)
     ptr, neighbour = csr_from_pairs(tail, head, atoms.count)
     order = np.argsort(tail, kind="stable")
@@ -103,7 +105,7 @@ def _partition(problem: Problem, atoms: Atoms, seed: int) -> IntArray:
         pymetis.CSRAdjacency(ptr, neighbour),
         vweights=_whole(weight),
         eweights=_whole(price[order]),
-        tpwgts=(np.maximum(speed, 1e-3 * speed.max()) / np.maximum(speed, 1e-3 * speed.max()).sum()).tolist(),
+        tpwgts=(speed / speed.sum()).tolist(),
         options=pymetis.Options(seed=seed % 2**31),
     )
     return devices[np.array(found.vertex_part)].astype(np.int32)
