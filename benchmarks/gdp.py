@@ -1,15 +1,17 @@
 """What the pre-trained policy is worth on families of graphs that it was not trained on.
 
 python -m benchmarks.gdp train --folder DIR [--fold NAME] [--seed S] [--seconds 600]   weights of the folds
-python -m benchmarks.gdp run --folder DIR --results FILE [--model pipeline] [--auto 10]   held-out graphs
+python -m benchmarks.gdp run --folder DIR --results FILE [--model pipeline] [--auto 10] [--draw D]   held-out graphs
 python -m benchmarks.gdp table --results FILE [--model pipeline]               ratios to the best known, in Markdown
+python -m benchmarks.gdp trainings --results FILE                 the folds that were trained with several seeds
 python -m benchmarks.gdp unseen --results FILE [--auto 30]     the shipped weights on the published workloads
 python -m benchmarks.gdp large                                    GNMT with 8 layers, 51,417 ops, zero-shot
 python -m benchmarks.gdp ablations --folder DIR [--seconds 600]   trained with and without the context
 
 Training is counted in seconds of one core. ``train`` and ``run`` leave out what is in the folder or file already, so
 that they can be killed and started again. A graph is only ever placed with the weights of the fold that its family
-was left out of. Equal evaluations are those that the greedy policy needed.
+was left out of. Equal evaluations are those that the greedy policy needed. ``--seed`` is that of the training,
+``--draw`` that of the methods; ``auto`` and the bound are asked for once per graph and model.
 """
 
 from __future__ import annotations
@@ -20,16 +22,18 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from loadmaster import api
+from loadmaster._atomic import write_atomically
 from loadmaster.errors import InfeasibleError
-from loadmaster.placers import PLACERS, Budget
+from loadmaster.placers import PLACERS, Budget, Placer
 from loadmaster.placers.learned._evolution import Evolution, Trainer, families_without, pretrain_tasks
 from loadmaster.placers.learned._list_candidates import TimeTracks, tracks_of
 from loadmaster.placers.learned._list_weights import Weights, save_weights
@@ -131,55 +135,72 @@ def train(folder: Path, fold: str, seed: int, seconds: float, *, context: bool =
 # -- held-out graphs -----------------------------------------------------------------------------------------
 
 
-def columns(problem: Problem, weights: str, auto: float) -> dict[str, float]:
-    """Method -> cost (nan where it has none)."""
+def columns(
+    problem: Problem, weights: str, auto: float, seed: int, known: dict[str, Any]
+) -> dict[str, float]:
+    """Method -> cost (nan where it has none), for the methods that are not known yet."""
     row: dict[str, float] = {}
 
     def note(name: str, make: Callable[[], float]) -> None:
-        try:
-            row[name] = make()
-        except InfeasibleError:
-            row[name] = math.nan
+        if name not in known:
+            try:
+                row[name] = make()
+            except InfeasibleError:
+                row[name] = math.nan
+
+    def place(method: str | Placer, budget: Budget) -> float:
+        placer = PLACERS[method] if isinstance(method, str) else method
+        return placer.place(problem, budget=budget, seed=seed).cost
 
     greedy = Gdp(weights=weights, samples=0, guard=False)
-    plain = replace(greedy, weights="untrained")
-    api._warm_up(greedy, problem)
-    began = time.perf_counter()
-    found = greedy.place(problem, budget=Budget())
-    row["seconds"], row["evaluations"] = time.perf_counter() - began, float(found.evaluations)
-    row["zero-shot"] = found.cost
-    row["untrained"] = plain.place(problem, budget=Budget()).cost
+    both = (("", greedy), ("untrained", replace(greedy, weights="untrained")))
+
+    def named(untrained: str, name: str) -> str:
+        return f"{untrained}, {name}" if untrained else name
+
+    if "seconds" not in known:
+        api._warm_up(greedy, problem)
+        began = time.perf_counter()
+        found = greedy.place(problem, budget=Budget())
+        row["seconds"], row["evaluations"] = time.perf_counter() - began, float(found.evaluations)
+        row["zero-shot"] = found.cost
+    note("untrained", lambda: place(both[1][1], Budget()))
     tracks, check = tracks_of(problem), SimulatedEvaluator(problem)
-    if isinstance(tracks, TimeTracks):
-        for name, base in (("3 passes", greedy), ("untrained, 3 passes", plain)):
-            row[name] = min(check.evaluate(p).value for p in tracks.track(base.read().vector, "ops"))
-    row["guarded"] = replace(greedy, guard=True).place(problem, budget=Budget()).cost
-    for name, base in (("best of 16", greedy), ("untrained, best of 16", plain)):
-        row[name] = replace(base, samples=16).place(problem, budget=Budget()).cost
+    for untrained, base in both:
+        if isinstance(tracks, TimeTracks):
+            made = partial(tracks.track, base.read().vector, "ops")
+            note(named(untrained, "3 passes"), lambda made=made: min(check.evaluate(p).value for p in made()))  # type: ignore[misc]
+        note(named(untrained, "best of 16"), partial(place, replace(base, samples=16), Budget()))
+        tuned = replace(base, samples=16, tune=True)
+        note(named(untrained, "fine-tuned"), partial(place, tuned, Budget(evaluations=TUNED)))
+        searched = GdpSearch(weights=base.weights, samples=16, search=SECONDS)
+        note(
+            "untrained+ls" if untrained else "gdp+ls",
+            lambda policy=searched: api.place(problem, policy, budget=60.0, seed=seed).cost,  # type: ignore[misc]
+        )
+    note("guarded", partial(place, replace(greedy, guard=True), Budget()))
+    note("as shipped", partial(place, Gdp(weights=weights), Budget()))
+    few = Budget(evaluations=200)
     for method in ("single", "metis", "expert", "heft", "lookahead"):
         if PLACERS[method].supports(problem) is None:
-            note(method, lambda m=method: PLACERS[m].place(problem, budget=Budget(evaluations=200)).cost)  # type: ignore[misc]
-    equal = Budget(evaluations=max(int(found.evaluations), 1))
+            note(method, partial(place, method, few))
+    equal = Budget(evaluations=max(int({**known, **row}["evaluations"]), 1))
     for method in ("random", "local-search"):
-        note(f"{method}, equal", lambda m=method: PLACERS[m].place(problem, budget=equal).cost)  # type: ignore[misc]
-    for name, base in (("fine-tuned", greedy), ("untrained, fine-tuned", plain)):
-        tuned = replace(base, samples=16, tune=True)
-        row[name] = tuned.place(problem, budget=Budget(evaluations=TUNED)).cost
-    note(
-        "local-search, 500",
-        lambda: PLACERS["local-search"].place(problem, budget=Budget(evaluations=TUNED)).cost,
-    )
-    for name, base in (("gdp+ls", greedy), ("untrained+ls", plain)):
-        policy = GdpSearch(weights=base.weights, samples=16, search=SECONDS)
-        row[name] = api.place(problem, policy, budget=60.0).cost
-    if "heft" in row:
-        start = PLACERS["heft"].place(problem, budget=Budget(evaluations=200)).placement
+        note(f"{method}, equal", partial(place, method, equal))
+    note("local-search, 500", partial(place, "local-search", Budget(evaluations=TUNED)))
+    if PLACERS["heft"].supports(problem) is None:
         search = replace(LocalSearch(), constructed=False)
-        row["heft + 2 s"] = api.place(problem, search, budget=SECONDS, start=start).cost
+
+        def after_heft() -> float:
+            start = PLACERS["heft"].place(problem, budget=few).placement
+            return api.place(problem, search, budget=SECONDS, start=start, seed=seed).cost
+
+        note("heft + 2 s", after_heft)
     else:
-        row["rules + 2 s"] = api.place(problem, "local-search", budget=SECONDS).cost
-    best = api.place(problem, "auto", budget=auto)
-    row["auto"], row["bound"] = best.cost, max(best.bound, lower_bound(problem).value)
+        note("rules + 2 s", lambda: api.place(problem, "local-search", budget=SECONDS, seed=seed).cost)
+    if "auto" not in known:
+        best = api.place(problem, "auto", budget=auto)
+        row["auto"], row["bound"] = best.cost, max(best.bound, lower_bound(problem).value)
     return row
 
 
@@ -197,75 +218,121 @@ def rows_in(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def run(folder: Path, results: Path, model: str, auto: float, seed: int) -> None:
-    """Place what is not in the file yet."""
-    known = {(row["graph"], row["cluster"], row["model"], row["seed"]) for row in rows_in(results)}
+def run(folder: Path, results: Path, model: str, auto: float, seed: int, draw: int) -> None:
+    """Place what is not in the file yet, column by column."""
+    rows = rows_in(results)
     for family, name, cluster in held_out(model):
-        if (name, cluster, model, seed) in known:
-            continue
         weights = folder / f"{fold_of(family)}-{seed}.npz"
         if not weights.exists():
             continue
+        same = [row for row in rows if (row["graph"], row["cluster"], row["model"]) == (name, cluster, model)]
+        row = next((row for row in same if (row["seed"], row.get("draw", 0)) == (seed, draw)), None)
         problem = api.problem(f"zoo:{name}", cluster, model)
-        row = {
-            "family": family,
-            "graph": name,
-            "cluster": cluster,
-            "model": model,
-            "seed": seed,
-            "ops": problem.n,
-        }
-        row |= columns(problem, str(weights), auto)
-        with results.open("a") as file:
-            print(json.dumps(row), file=file)
-        print(name, cluster, f"{row['zero-shot'] / row['auto']:.3f} of auto", file=sys.stderr, flush=True)
+        if row is None:
+            row = {"family": family, "graph": name, "cluster": cluster, "model": model}
+            row |= {"seed": seed, "draw": draw, "ops": problem.n}
+            row |= {key: same[0][key] for key in ("auto", "bound") if same}
+            rows.append(row)
+        found = columns(problem, str(weights), auto, draw, row)
+        if found:
+            row |= found
+            write_atomically(results, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
+            told = f"as shipped {row['as shipped'] / row['auto']:.3f} of auto"
+            print(name, cluster, told, file=sys.stderr, flush=True)
 
 
 SHOWN = (
     "single", "random, equal", "local-search, equal", "metis", "expert", "heft", "lookahead", "untrained, 3 passes",
     "3 passes", "untrained", "zero-shot",
-    "guarded", "untrained, best of 16", "best of 16", "local-search, 500", "untrained, fine-tuned",
+    "guarded", "untrained, best of 16", "best of 16", "as shipped", "local-search, 500", "untrained, fine-tuned",
     "fine-tuned", "heft + 2 s",
     "rules + 2 s", "untrained+ls", "gdp+ls", "auto", "bound",
 )  # fmt: skip
 
 
-def table(results: Path, model: str, seed: int) -> None:
-    """Geometric means of cost / best known, by family and in all."""
-    rows = [row for row in rows_in(results) if row["model"] == model and row["seed"] == seed]
-    shown = [name for name in SHOWN if any(name in row for row in rows)]
+def ratios(results: Path, model: str) -> list[dict[str, Any]]:
+    """The rows of a model with costs as multiples of the best known of their graph."""
+    rows = [row for row in rows_in(results) if row["model"] == model]
+    best: dict[tuple[str, str], float] = {}
     for row in rows:
-        costs = [row[name] for name in shown if name != "bound" and math.isfinite(row.get(name, math.nan))]
-        row["best"] = min(costs)
+        case = row["graph"], row["cluster"]
+        costs = [row[name] for name in SHOWN if name != "bound" and math.isfinite(row.get(name, math.nan))]
+        best[case] = min(best.get(case, math.inf), *costs)
+    return [
+        row | {name: row[name] / best[row["graph"], row["cluster"]] for name in SHOWN if name in row}
+        for row in rows
+    ]
+
+
+def mean(rows: Sequence[dict[str, Any]], name: str) -> float:
+    """Geometric mean of a column over the rows that have it."""
+    found = [row[name] for row in rows if math.isfinite(row.get(name, math.nan)) and row[name] > 0]
+    return float(np.exp(np.mean(np.log(found)))) if found else math.nan
+
+
+def table(results: Path, model: str, seed: int) -> None:
+    """Geometric means of cost / best known, by family and in all: the mean over the draws, and their range."""
+    rows = [row for row in ratios(results, model) if row["seed"] == seed]
+    draws = sorted({row.get("draw", 0) for row in rows})
     families = [family for family in HELD_OUT if any(row["family"] == family for row in rows)]
-    print(f"| method | all ({len(rows)}) | " + " | ".join(families) + " |")
-    print("|---|" + "--:|" * (len(families) + 1))
-    for name in shown:
-        cells = []
-        for family in (None, *families):
-            ratio = [
-                row[name] / row["best"] for row in rows if family in (None, row["family"]) and name in row
-            ]
-            ratio = [x for x in ratio if math.isfinite(x) and x > 0]
-            cells.append(f"{np.exp(np.mean(np.log(ratio))):.3f}" if ratio else "")
+    graphs = len({(row["graph"], row["cluster"]) for row in rows})
+    print(f"{graphs} graphs, seeds of the methods: {', '.join(map(str, draws))}\n")
+    print("| method | all | over the seeds | " + " | ".join(families) + " |")
+    print("|---|" + "--:|" * (len(families) + 2))
+    for name in SHOWN:
+        each = [mean([row for row in rows if row.get("draw", 0) == draw], name) for draw in draws]
+        if not any(map(math.isfinite, each)):
+            continue
+        alone = [mean([row for row in rows if row["family"] == family], name) for family in families]
+        cells = [f"{mean(rows, name):.3f}", f"{np.nanmin(each):.3f} – {np.nanmax(each):.3f}"]
+        cells += [f"{x:.3f}" if math.isfinite(x) else "" for x in alone]
         print(f"| {name} | " + " | ".join(cells) + " |")
-    if all("heft" in row for row in rows):
-        against = [row["zero-shot"] / row["heft"] for row in rows]
-        print(f"\nzero-shot against heft: {np.exp(np.mean(np.log(against))):.3f}, worst {max(against):.3f}")
-    against = [row["zero-shot"] / row["auto"] for row in rows]
-    print(f"\nzero-shot against auto: {np.exp(np.mean(np.log(against))):.3f}, worst {max(against):.3f}")
+    for name, other in (("zero-shot", "heft"), ("zero-shot", "auto"), ("as shipped", "auto")):
+        against = [row[name] / row[other] for row in rows if other in row]
+        if against:
+            print(
+                f"\n{name} against {other}: {np.exp(np.mean(np.log(against))):.3f}, worst {max(against):.3f}"
+            )
     for name in ("3 passes", "zero-shot", "best of 16", "fine-tuned", "gdp+ls"):
         other = {"zero-shot": "untrained", "gdp+ls": "untrained+ls"}.get(name, f"untrained, {name}")
-        pairs = [row for row in rows if math.isfinite(row.get(name, math.nan))]
-        if not pairs:
-            continue
-        gain = np.log([row[name] / row[other] for row in pairs])
-        error = gain.std(ddof=1) / math.sqrt(len(gain)) if len(gain) > 1 else math.nan
-        print(
-            f"\n{name} against {other}: {100 * np.expm1(gain.mean()):+.2f} % ± {100 * error:.2f} % (standard error)"
-        )
+        gain = np.log([row[name] / row[other] for row in rows if math.isfinite(row.get(name, math.nan))])
+        if len(gain):
+            error = gain.std(ddof=1) / math.sqrt(len(gain)) if len(gain) > 1 else math.nan
+            print(
+                f"\n{name} against {other}: {100 * np.expm1(gain.mean()):+.2f} % ± {100 * error:.2f} % (standard error)"
+            )
     spent = np.mean([row["seconds"] for row in rows]), np.mean([row["evaluations"] for row in rows])
     print(f"\ngreedy decoding takes {spent[0]:.2f} s and {spent[1]:.0f} evaluations on average")
+
+
+def trainings(results: Path, model: str) -> None:
+    """Folds that were trained with several seeds: what a seed is worth."""
+    rows = [row for row in ratios(results, model) if row.get("draw", 0) == 0]
+    learnt = ("3 passes", "zero-shot", "best of 16", "as shipped", "fine-tuned", "gdp+ls")
+    print("| fold | trained with seed | graphs | " + " | ".join(learnt) + " |")
+    print("|---|--:|--:|" + "--:|" * len(learnt))
+    for fold in FOLDS:
+        mine = [row for row in rows if fold_of(row["family"]) == fold]
+        seeds = sorted({row["seed"] for row in mine})
+        if len(seeds) < 2:
+            continue
+        cells = []
+        for seed in seeds:
+            part = [row for row in mine if row["seed"] == seed]
+            cells.append([mean(part, name) for name in learnt])
+            print(f"| {fold} | {seed} | {len(part)} | " + " | ".join(f"{x:.3f}" for x in cells[-1]) + " |")
+        plain = [
+            mean([row for row in mine if row["seed"] == seeds[0]], f"untrained, {name}") for name in learnt
+        ]
+        plain[1] = mean([row for row in mine if row["seed"] == seeds[0]], "untrained")
+        plain[-1] = mean([row for row in mine if row["seed"] == seeds[0]], "untrained+ls")
+        print(
+            f"| {fold} | untrained | {len(mine) // len(seeds)} | "
+            + " | ".join(f"{x:.3f}" for x in plain)
+            + " |"
+        )
+        spread = np.std(cells, axis=0, ddof=1)
+        print(f"| {fold} | standard deviation |  | " + " | ".join(f"{x:.3f}" for x in spread) + " |")
 
 
 # -- other runs ----------------------------------------------------------------------------------------------
@@ -303,22 +370,22 @@ def ablations(folder: Path, fold: str, seed: int, seconds: float) -> None:
     """The same training with and without the context of the graph, on the held-out graphs of the fold."""
     for context in (True, False):
         train(folder, fold, seed, seconds, context=context)
-    ratios: dict[str, list[float]] = {"3 passes": [], "zero-shot": []}
+    worth: dict[str, list[float]] = {"3 passes": [], "zero-shot": []}
     for family, name, cluster in held_out("concurrent"):
         if family not in FOLDS[fold]:
             continue
         problem = api.problem(f"zoo:{name}", cluster, "concurrent")
         tracks, check = tracks_of(problem), SimulatedEvaluator(problem)
         assert isinstance(tracks, TimeTracks)
-        for kind in ratios:
+        for kind in worth:
             costs = []
             for file in (f"{fold}-{seed}.npz", f"{fold}-{seed}-plain.npz"):
                 vector = Gdp(weights=str(folder / file)).read().vector
                 made = tracks.track(vector, "ops") if kind == "3 passes" else tracks.all(vector)
                 costs.append(min(check.evaluate(p).value for p in made))
-            ratios[kind].append(costs[1] / costs[0])
-        print(name, cluster, {k: round(v[-1], 4) for k, v in ratios.items()}, flush=True)
-    for kind, found in ratios.items():
+            worth[kind].append(costs[1] / costs[0])
+        print(name, cluster, {k: round(v[-1], 4) for k, v in worth.items()}, flush=True)
+    for kind, found in worth.items():
         gain = np.log(found)
         error = gain.std(ddof=1) / math.sqrt(len(gain))
         print(f"{kind}: without the context {100 * np.expm1(gain.mean()):+.2f} % ± {100 * error:.2f} %")
@@ -342,11 +409,14 @@ def large() -> None:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gdp", description=__doc__)
-    parser.add_argument("part", choices=("train", "run", "table", "unseen", "large", "ablations"))
+    parser.add_argument(
+        "part", choices=("train", "run", "table", "trainings", "unseen", "large", "ablations")
+    )
     parser.add_argument("--folder", type=Path, default=Path("gdp-folds"))
     parser.add_argument("--results", type=Path, default=Path("gdp-results.jsonl"))
     parser.add_argument("--fold", choices=(*FOLDS, "none"))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--draw", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--model", default="concurrent")
     parser.add_argument("--auto", type=float, default=10.0)
@@ -357,7 +427,9 @@ def main() -> None:
     elif options.part == "ablations":
         ablations(options.folder, options.fold or "images", options.seed, options.seconds)
     elif options.part == "run":
-        run(options.folder, options.results, options.model, options.auto, options.seed)
+        run(options.folder, options.results, options.model, options.auto, options.seed, options.draw)
+    elif options.part == "trainings":
+        trainings(options.results, options.model)
     elif options.part == "table":
         table(options.results, options.model, options.seed)
     elif options.part == "unseen":

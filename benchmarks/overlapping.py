@@ -290,7 +290,8 @@ def faults(options: Options) -> None:
 
 
 LOOP = """
-import sys, itertools, numpy as np, loadmaster, threading
+import sys, itertools, numpy as np, loadmaster, signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without it
 from loadmaster.graph._openvino import openvino_model
 from loadmaster.runtime._inputs import draw_inputs
 x = tuple(draw_inputs(openvino_model(sys.argv[1]), 0))
@@ -325,7 +326,10 @@ def interrupt(options: Options) -> None:
         time.sleep(1.0)
         began = time.perf_counter()
         started.send_signal(signal.SIGINT)
-        said = started.communicate(timeout=30)[0].strip()
+        try:
+            said = started.communicate(timeout=30)[0].strip()
+        finally:
+            started.kill()
         spread(
             [
                 f"Ctrl-C: ended after {(time.perf_counter() - began) * 1e3:.0f} ms, "

@@ -324,7 +324,8 @@ def test_g_the_best_device_of_every_group_is_learnt() -> None:
     "change",
     [{"groups": "random"}, {"groups": "fixed"}, {"groups": "none"}, {"singletons": False}, {"levels": 2}, {"runs": 3},
      {"levels": 3, "groups": "random", "singletons": False}, {"ppo": False},
-     {"state_update": True}, {"learn": False}, {"entropy": 0.0}, {"features": ("position",)}],
+     {"state_update": True}, {"elites": 0}, {"lean": 0.0},
+     {"learn": False}, {"entropy": 0.0}, {"features": ("position",)}],
     ids=str,
 )  # fmt: skip
 def test_every_variant_of_an_ablation_runs_and_repeats(change: dict[str, object]) -> None:
@@ -372,7 +373,7 @@ def test_further_passes_leave_fewer_groups_and_none_is_refused() -> None:
     for levels in (1, 2, 3):
         torch.manual_seed(0)
         policy = hsdag.Policy(units, replace(Hsdag(), levels=levels))
-        groups.append(len(policy.draw(policy(), 16, np.random.default_rng(0), None).size))
+        groups.append(len(policy.draw(policy(), 16, np.random.default_rng(0), None, 0.0).size))
     assert groups[0] > groups[1] > groups[2]
     with pytest.raises(InputError, match="levels must be >= 1"):
         Hsdag(levels=0)

@@ -30,6 +30,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "two levels": {"levels": 2},
     "three levels": {"levels": 3},
     "no logits of a unit's own": {"own": 0.0},
+    "no elites": {"elites": 0},
+    "no leaning": {"lean": 0.0},
     "with state update": {"state_update": True},
     "REINFORCE (batch baseline)": {"ppo": False},
     "entropy 0.05": {"entropy": 0.05},

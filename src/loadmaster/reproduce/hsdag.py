@@ -38,6 +38,7 @@ OTHERS = ("random", "local-search")
 ABLATED = (
     "without output shape", "without position", "without structure (fractal, degrees)",
     "without costs (the paper's features)", "no learning", "no groups", "random groups", "singletons off",
+    "no elites", "no leaning",
 )  # fmt: skip
 """Variants of ``hsdag``; of ``hsdag-paper`` there are the paper's, and the one without learning."""
 PAPER_ABLATED = (

@@ -47,7 +47,10 @@ class Hsdag(Learner):
     own: float = 10.0
     """How fast a unit's own logits are learnt beside those that the network gives it; 0 for none of its own."""
     batch: int = 64
-    """Placements drawn and costed for one update."""
+    """Placements drawn and costed for one update; fewer under a small budget of evaluations, for 64 updates."""
+    elites: int = 8
+    """Best placements so far that are learnt from again in every update, beside the batch; where the graph is
+    parsed in one pass only."""
     learning_rate: float = 3e-3
     """Of Adam."""
     ppo: bool = True
@@ -56,6 +59,9 @@ class Hsdag(Learner):
     """Steps for each batch."""
     clip: float = 0.2
     """How far a decision's probability may move in one update, as a ratio."""
+    lean: float = 3.0
+    """Standard deviation of what all units of a placement have in common, at the beginning: whole placements lean
+    towards a device, so that being on one device is tried early. It falls to nothing in 64 updates."""
     entropy: float = 0.5
     """Weight of the entropy of a decision at the beginning, in standard deviations of the reward."""
     entropy_end: float = 0.001
@@ -86,6 +92,8 @@ class Hsdag(Learner):
         _check_features(self.features)
         if self.runs < 1:
             raise InputError(f"runs must be >= 1, not {self.runs}")
+        if self.elites < 0 or not self.lean >= 0:
+            raise InputError(f"elites and lean must be >= 0, not {self.elites} and {self.lean:g}")
         if self.levels < 1:
             raise InputError(f"levels must be >= 1, not {self.levels}: hsdag-paper has the fixed point")
 

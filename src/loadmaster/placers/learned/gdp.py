@@ -28,6 +28,8 @@ __all__ = ["Gdp", "GdpSearch"]
 
 FloatArray = npt.NDArray[np.float64]
 
+WORK = 1_000_000
+"""Pairs of an op and a device, over all tracks with noise."""
 IDLE = 64
 """Draws in a row that gave nothing new, after which tuning ends."""
 GROWTH, LOUDEST = 1.5, 1.0
@@ -36,7 +38,7 @@ GROWTH, LOUDEST = 1.5, 1.0
 
 @dataclass(frozen=True)
 class Gdp(Searcher):
-    """A learned list scheduler, pre-trained on random graphs and the zoo's families; no training here.
+    """A learned list scheduler, pre-trained on random graphs and the zoo's families; no training unless asked for.
 
     Ops are placed one after another with the state of all devices in view, by the rule of ``lookahead`` plus a
     network that scores (op, device) pairs (``_list_policy.py``); under ``pipeline`` and ``serial`` by sweeps over
@@ -60,8 +62,9 @@ class Gdp(Searcher):
     ``untrained`` for those that training begins with."""
     passes: int = 3
     """Passes on every level, each seeing the one before."""
-    samples: int = 48
-    """Tracks that are decoded again with noise on the weights, after the greedy ones."""
+    samples: int = 200
+    """Tracks that are decoded again with noise on the weights, after the greedy ones; at most as many as a million
+    pairs of an op and a device are, so that this takes some seconds on any graph."""
     noise: float = 0.05
     """Standard deviation of that noise."""
     tune: bool = False
@@ -182,5 +185,6 @@ def noisy(
 ) -> Iterator[Placement]:
     """Tracks in turn, each with its own noise on the weights."""
     rng = np.random.default_rng([seed, 17])
-    for number in range(samples if tracks.names and not tracks.large else 0):
+    pairs = max(tracks.problem.n * tracks.problem.devices, 1)
+    for number in range(min(samples, WORK // pairs) if tracks.names and not tracks.large else 0):
         yield from tracks.turn(vector + noise * rng.standard_normal(len(vector)), number)

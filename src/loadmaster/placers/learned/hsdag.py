@@ -5,6 +5,7 @@ graphs", NeurIPS 2024; :mod:`loadmaster.placers.learned.hsdag_paper` has it as p
 edge is an action like choosing a device: it is drawn, a node may also stay alone, and its log-probability is
 part of the policy's. Messages know the direction of the data, and every unit has logits of its own beside those that
 the network gives it. Many placements are drawn from one pass; advantages against the batch, PPO, a schedule of entropy.
+The first placements lean towards one device or another as a whole, and the best ones are learnt from again.
 
 Random numbers for actions come from numpy, one thread is used unless told otherwise, and nothing that is held
 grows with the number of steps.
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from loadmaster.placers._search import Search
 from loadmaster.placers.learned._checkpoint import Checkpoint
+from loadmaster.placers.learned._draws import Draw, Elites
 from loadmaster.placers.learned._features import features_of
 from loadmaster.placers.learned._levels import Level, level_above
 from loadmaster.placers.learned._methods import Hsdag
@@ -29,10 +31,15 @@ from loadmaster.placers.learned._scalars import Scalars
 from loadmaster.placers.learned._tensors import NEVER, floats, log_softmax_by, longs
 from loadmaster.placers.learned._units import Units, learn_costs
 
-__all__ = ["Draw", "Policy", "train"]
+__all__ = ["Policy", "train"]
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
+
+LEANING = 64
+"""Updates after which placements lean towards a device no more."""
+UPDATES, LEAST_BATCH = 64, 16
+"""Updates that there should be under a small budget of evaluations, and placements that one then needs at least."""
 
 
 class Given(NamedTuple):
@@ -44,25 +51,6 @@ class Given(NamedTuple):
     """(units, devices)."""
     z: Tensor
     """(units, hidden) embeddings."""
-
-
-class Draw(NamedTuple):
-    """A batch of placements, as the decisions that led to them."""
-
-    chosen: Tensor
-    """(batch, units) the dominant edge of each unit, as an index of its choice."""
-    group: Tensor
-    """(batch * units,) group of each unit; the groups of all placements are numbered through."""
-    size: Tensor
-    """(groups,) units in each."""
-    placement: Tensor
-    """(groups,) which placement of the batch a group belongs to."""
-    member: Tensor
-    """(groups,) some unit of each."""
-    device: Tensor
-    """(groups,) device of each."""
-    levels: tuple[Level, ...] = ()
-    """The passes after the first."""
 
 
 class Policy(nn.Module):  # type: ignore[misc]
@@ -100,6 +88,7 @@ class Policy(nn.Module):  # type: ignore[misc]
         self.own_device = nn.Parameter(torch.zeros(units.count, units.problem.devices))
         self.own_choice = nn.Parameter(torch.zeros(len(edge)))
         self.register_buffer("run", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("age", torch.zeros((), dtype=torch.int64))  # updates of this run
         self._even()
         self.register_buffer(
             "bias_alone", floats(np.log(np.maximum(degree, 1)) + settings.alone), persistent=False
@@ -112,6 +101,7 @@ class Policy(nn.Module):  # type: ignore[misc]
                 part.reset_parameters()
         self._even()
         self.run.fill_(run)
+        self.age.zero_()
 
     @torch.no_grad()
     def _even(self) -> None:
@@ -164,8 +154,8 @@ class Policy(nn.Module):  # type: ignore[misc]
             )
         return log_softmax_by(level.node, score, len(level.size))
 
-    def draw(self, given: Given, batch: int, rng: np.random.Generator, kept: Any) -> Draw:
-        """Placements of a batch, drawn from what :meth:`forward` gave."""
+    def draw(self, given: Given, batch: int, rng: np.random.Generator, kept: Any, lean: float) -> Draw:
+        """Placements of a batch, drawn from what :meth:`forward` gave; ``lean`` as in the settings."""
         n = self.units.count
         if kept is None:
             probability = given.choice.detach().double().exp().numpy()
@@ -187,12 +177,14 @@ class Policy(nn.Module):  # type: ignore[misc]
             picked, joined, count = sample_groups(probability, ptr, other, rng.random((1, count)))
             levels.append(level._replace(chosen=longs(picked[0])))
             flat = joined[0][flat]
+        leaning = lean * rng.standard_normal((batch, self.units.problem.devices))
         size = np.bincount(flat, minlength=count)
         placement, member = np.empty(count, np.int64), np.empty(count, np.int64)
         placement[flat] = np.repeat(np.arange(batch), n)
         member[flat] = np.tile(np.arange(n), batch)
         made = Draw(
-            longs(chosen), longs(flat), floats(size), longs(placement), longs(member), torch.empty(0), tuple(levels)
+            chosen=longs(chosen), group=longs(flat), size=floats(size), placement=longs(placement),
+            member=longs(member), device=torch.empty(0), lean=floats(leaning), levels=tuple(levels),
         )  # fmt: skip
         q = self.devices(given.logits, made).detach().double().exp().numpy()
         return made._replace(device=longs(sample_devices(q, rng.random(count))))
@@ -202,7 +194,7 @@ class Policy(nn.Module):  # type: ignore[misc]
         batch = len(draw.chosen)
         flat = logits.repeat(batch, 1)
         total = torch.zeros(len(draw.size), logits.shape[1]).index_add(0, draw.group, flat)
-        mean = total / draw.size[:, None]
+        mean = total / draw.size[:, None] + draw.lean[draw.placement]
         return torch.log_softmax(mean.masked_fill(~self.allowed[draw.member], NEVER), dim=1)
 
 
@@ -217,7 +209,8 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
         uniform = np.exp(policy().choice.detach().double().numpy())
         chosen, group, _ = sample_groups(uniform, policy.ptr, policy.other, rng.random((1, units.count)))
         kept = chosen[0], group[0]
-    trained: dict[str, Any] = {"policy": policy, "optimizer": optimizer}
+    elites = Elites(settings.elites if settings.levels == 1 else 0)
+    trained: dict[str, Any] = {"policy": policy, "optimizer": optimizer, "elites": elites}
     checkpoint = Checkpoint(settings.checkpoint, search, settings, seed, trained, rng)
     scalars = Scalars(settings.log_dir, search)
     update = checkpoint.resume()
@@ -229,14 +222,18 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
         run = int(done * settings.runs)
         if run != policy.run:
             policy.begin_again(run)
+            elites.forget()
             optimizer.state.clear()
         state = _incumbent(search, units) if settings.state_update else None
-        batch = min(settings.batch, search.evaluations_left)
+        batch = min(_batch(search, settings), search.evaluations_left)
         given = policy(state)
-        draw = policy.draw(given, batch, rng, kept)
+        lean = settings.lean * max(0.0, 1.0 - int(policy.age) / LEANING) ** 2
+        draw = policy.draw(given, batch, rng, kept, lean)
         devices = draw.device.numpy().astype(np.int32)[draw.group.numpy()].reshape(batch, units.count)
         cost = learn_costs(search, units, devices)
-        advantage = _advantages(cost)
+        learnt, worth = elites.beside(draw, cost)
+        elites.take(draw, cost)
+        advantage = _advantages(worth)
         fallen = done * settings.runs - run
         weight = settings.entropy and settings.entropy * (settings.entropy_end / settings.entropy) ** fallen
         entropy = 0.0
@@ -245,12 +242,13 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
             for epoch in range(settings.epochs if settings.ppo else 1):
                 if epoch:
                     given = policy(state)
-                loss, before, entropy = _loss(policy, settings, draw, given, advantage, before, weight)
+                loss, before, entropy = _loss(policy, settings, learnt, given, advantage, before, weight)
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
                 optimizer.step()
         update += 1
+        policy.age += 1
         search.note = f"{len(draw.size) / batch:.0f} groups  entropy {entropy:.2f}"
         scalars.write(update, cost=float(cost.min()), groups=len(draw.size) / batch, entropy=entropy)
         checkpoint.save(update)
@@ -299,6 +297,13 @@ def _loss(
         before,
         float(entropy.detach()) * batch / max(len(log_q), 1),
     )
+
+
+def _batch(search: Search, settings: Hsdag) -> int:
+    """Placements of an update: those of the settings, fewer where the budget is small."""
+    if search.budget.evaluations is None:
+        return settings.batch
+    return min(settings.batch, max(LEAST_BATCH, search.budget.evaluations // (UPDATES * settings.runs)))
 
 
 def _advantages(cost: FloatArray) -> Tensor:
