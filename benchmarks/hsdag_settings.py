@@ -3,8 +3,8 @@
     python -m benchmarks.hsdag_settings
     python -m benchmarks.hsdag_settings --settings default lean=0,elites=0 batch=32,learning_rate=0.01 method=rnn
 
-Kernels of eight networks of the zoo, chains of them joined, on the modelled CPU and GPU of the paper with the GPU 1.1 and
-2.2 times as fast. Mean per cent above ``auto`` with three seconds, under both models; and the worst problem.
+Kernels of eight networks of the zoo, chains of them joined, on the modelled CPU and GPU of the paper with the GPU 1.1
+and 2.2 times as fast. Mean per cent above ``auto`` with three seconds, under both models; and the worst problem.
 """
 
 from __future__ import annotations
