@@ -328,7 +328,7 @@ def trainings(results: Path, model: str) -> None:
         plain[-1] = mean([row for row in mine if row["seed"] == seeds[0]], "untrained+ls")
         print(
             f"| {fold} | untrained | {len(mine) // len(seeds)} | "
-            + " | ".join(f"{x:.3f}" for x in plain)
+            + " | ".join(f"{x:.3f}" if math.isfinite(x) else "" for x in plain)
             + " |"
         )
         spread = np.std(cells, axis=0, ddof=1)
