@@ -96,6 +96,24 @@ def test_a_small_budget_has_small_batches(evaluations: int, batch: int) -> None:
     assert hsdag._batch(search, Hsdag()) == batch
 
 
+@pytest.mark.parametrize(
+    ("budget", "age", "fallen", "share"),
+    [
+        (Budget(evaluations=100_000), 32, 0.02, 0.5),
+        (Budget(evaluations=100_000), 64, 0.04, 1.0),
+        (Budget(evaluations=320), 10, 0.5, 0.5),  # 20 updates in all
+        (Budget(seconds=60.0), 4, 0.75, 0.75),
+        (Budget(seconds=60.0), 48, 0.1, 0.75),
+    ],
+)
+def test_leaning_ends_after_so_many_updates_or_with_the_run(
+    budget: Budget, age: int, fallen: float, share: float
+) -> None:
+    policy, _ = policy_and_units()
+    search = Search(policy.units.problem, budget, "hsdag")
+    assert hsdag._leant(search, Hsdag(), age, fallen) == share
+
+
 def test_nonsense_is_refused() -> None:
     with pytest.raises(InputError, match="elites and lean"):
         Hsdag(elites=-1)

@@ -61,7 +61,8 @@ class Hsdag(Learner):
     """How far a decision's probability may move in one update, as a ratio."""
     lean: float = 3.0
     """Standard deviation of what all units of a placement have in common, at the beginning: whole placements lean
-    towards a device, so that being on one device is tried early. It falls to nothing in 64 updates."""
+    towards a device, so that being on one device is tried early. It falls to nothing in 64 updates, or over the run
+    where there are fewer."""
     entropy: float = 0.5
     """Weight of the entropy of a decision at the beginning, in standard deviations of the reward."""
     entropy_end: float = 0.001

@@ -37,7 +37,7 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 
 LEANING = 64
-"""Updates after which placements lean towards a device no more."""
+"""Updates after which placements lean towards a device no more; fewer where there are not as many."""
 UPDATES, LEAST_BATCH = 64, 16
 """Updates that there should be under a small budget of evaluations, and placements that one then needs at least."""
 
@@ -227,14 +227,14 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
         state = _incumbent(search, units) if settings.state_update else None
         batch = min(_batch(search, settings), search.evaluations_left)
         given = policy(state)
-        lean = settings.lean * max(0.0, 1.0 - int(policy.age) / LEANING) ** 2
-        draw = policy.draw(given, batch, rng, kept, lean)
+        fallen = done * settings.runs - run
+        leant = _leant(search, settings, int(policy.age), fallen)
+        draw = policy.draw(given, batch, rng, kept, settings.lean * (1.0 - leant) ** 2)
         devices = draw.device.numpy().astype(np.int32)[draw.group.numpy()].reshape(batch, units.count)
         cost = learn_costs(search, units, devices)
         learnt, worth = elites.beside(draw, cost)
         elites.take(draw, cost)
         advantage = _advantages(worth)
-        fallen = done * settings.runs - run
         weight = settings.entropy and settings.entropy * (settings.entropy_end / settings.entropy) ** fallen
         entropy = 0.0
         if settings.learn:
@@ -304,6 +304,16 @@ def _batch(search: Search, settings: Hsdag) -> int:
     if search.budget.evaluations is None:
         return settings.batch
     return min(settings.batch, max(LEAST_BATCH, search.budget.evaluations // (UPDATES * settings.runs)))
+
+
+def _leant(search: Search, settings: Hsdag, age: int, fallen: float) -> float:
+    """Share of the leaning that is over after ``age`` updates and the share ``fallen`` of a run: :data:`LEANING`
+    updates, or all of the run where there are fewer."""
+    limit, updates = search.budget, float(LEANING)
+    if limit.evaluations is not None:
+        updates = min(updates, limit.evaluations / (_batch(search, settings) * settings.runs))
+    share = age / max(updates, 1.0)
+    return min(1.0, share if limit.seconds is None and not settings.updates else max(share, fallen))
 
 
 def _advantages(cost: FloatArray) -> Tensor:
