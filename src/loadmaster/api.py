@@ -29,6 +29,7 @@ from loadmaster.placers._incumbents import SOLVE_FROM
 from loadmaster.placers._search import Budget, ProgressCallback
 from loadmaster.placers.auto import Auto, lineup_of
 from loadmaster.placers.exact import CpSat, Exact, Milp
+from loadmaster.placers.learned._running import Learner
 from loadmaster.placers.single import Single
 from loadmaster.plan import Plan, is_plan, is_profile, parse_profile, placement_from_document
 from loadmaster.problem import (
@@ -280,8 +281,9 @@ def _warm_up(placer: Placer, problem: Problem) -> None:
     files = {field.name: "" for field in fields(cast(Any, placer)) if field.name in ("checkpoint", "log_dir")}
     placer = cast(Placer, replace(cast(Any, placer), **files))
     if placer.supports(tiny) is None:
-        # Solvers have no kernels; they might take long.
-        enough = WARM_UP if isinstance(placer, Exact | CpSat | Milp) else SOLVE_FROM
+        # Solvers have no kernels, and learners warm up in their first updates; both might take long.
+        quick = isinstance(placer, Exact | CpSat | Milp | Learner)
+        enough = WARM_UP if quick else SOLVE_FROM
         if placer.place(tiny, budget=Budget(evaluations=enough)).stopped == "interrupted":
             raise KeyboardInterrupt  # meant for the problem at hand, of which nothing is known yet
 
