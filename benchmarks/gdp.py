@@ -166,18 +166,21 @@ def columns(
         row["zero-shot"] = found.cost
     note("untrained", lambda: place(both[1][1], Budget()))
     tracks, check = tracks_of(problem), SimulatedEvaluator(problem)
+
+    def three_passes(tracks: TimeTracks, base: Gdp) -> float:
+        return min(check.evaluate(p).value for p in tracks.track(base.read().vector, "ops"))
+
+    def searched(base: Gdp) -> float:
+        policy = GdpSearch(weights=base.weights, samples=16, search=SECONDS)
+        return api.place(problem, policy, budget=60.0, seed=seed).cost
+
     for untrained, base in both:
         if isinstance(tracks, TimeTracks):
-            made = partial(tracks.track, base.read().vector, "ops")
-            note(named(untrained, "3 passes"), lambda made=made: min(check.evaluate(p).value for p in made()))  # type: ignore[misc]
+            note(named(untrained, "3 passes"), partial(three_passes, tracks, base))
         note(named(untrained, "best of 16"), partial(place, replace(base, samples=16), Budget()))
         tuned = replace(base, samples=16, tune=True)
         note(named(untrained, "fine-tuned"), partial(place, tuned, Budget(evaluations=TUNED)))
-        searched = GdpSearch(weights=base.weights, samples=16, search=SECONDS)
-        note(
-            "untrained+ls" if untrained else "gdp+ls",
-            lambda policy=searched: api.place(problem, policy, budget=60.0, seed=seed).cost,  # type: ignore[misc]
-        )
+        note("untrained+ls" if untrained else "gdp+ls", partial(searched, base))
     note("guarded", partial(place, replace(greedy, guard=True), Budget()))
     note("as shipped", partial(place, Gdp(weights=weights), Budget()))
     few = Budget(evaluations=200)

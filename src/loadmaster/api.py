@@ -25,11 +25,9 @@ from loadmaster.hardware import Cluster, Costs, estimate, load_cluster, parse_to
 from loadmaster.placers import get_placer
 from loadmaster.placers._base import Placer
 from loadmaster.placers._coarsened import place_coarse
-from loadmaster.placers._incumbents import SOLVE_FROM
 from loadmaster.placers._search import Budget, ProgressCallback
+from loadmaster.placers._searcher import Searcher
 from loadmaster.placers.auto import Auto, lineup_of
-from loadmaster.placers.exact import CpSat, Exact, Milp
-from loadmaster.placers.learned._running import Learner
 from loadmaster.placers.single import Single
 from loadmaster.plan import Plan, is_plan, is_profile, parse_profile, placement_from_document
 from loadmaster.problem import (
@@ -53,8 +51,6 @@ __all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "rea
 DEFAULT_CLUSTER = "2acc+1cpu"
 DEFAULT_METHOD = "auto"
 DEFAULT_SECONDS = 30.0
-WARM_UP = 500
-"""Evaluations on a tiny problem that make numba compile, or load from its cache, what a method needs."""
 
 Model = Graph | Network | Workload | Problem
 """What a file can hold: a graph alone, a network (a graph with ops that go together), a workload (a graph with
@@ -281,9 +277,7 @@ def _warm_up(placer: Placer, problem: Problem) -> None:
     files = {field.name: "" for field in fields(cast(Any, placer)) if field.name in ("checkpoint", "log_dir")}
     placer = cast(Placer, replace(cast(Any, placer), **files))
     if placer.supports(tiny) is None:
-        # Solvers have no kernels, and learners warm up in their first updates; both might take long.
-        quick = isinstance(placer, Exact | CpSat | Milp | Learner)
-        enough = WARM_UP if quick else SOLVE_FROM
+        enough = placer.warm_up if isinstance(placer, Searcher) else None
         if placer.place(tiny, budget=Budget(evaluations=enough)).stopped == "interrupted":
             raise KeyboardInterrupt  # meant for the problem at hand, of which nothing is known yet
 

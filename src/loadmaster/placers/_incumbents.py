@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from loadmaster.placers._base import Placer
-from loadmaster.placers._search import Budget, Progress, Search
+from loadmaster.placers._search import SOLVE_FROM, Budget, Progress, Search
 from loadmaster.placers._walkers import first_start
 from loadmaster.placers.greedy import greedy_candidates
 from loadmaster.placers.linear_dp import LinearDp
@@ -13,11 +13,7 @@ from loadmaster.placers.local_search import LocalSearch
 from loadmaster.problem import Pipeline, Placement
 from loadmaster.problem.bounds import Bound
 
-__all__ = ["SOLVE_FROM", "borrow", "construct", "has_room_to_solve", "note_bound", "part_of", "quick_answers"]
-
-SOLVE_FROM = 10_000
-"""Under a budget of fewer evaluations than this no solver is called: the answer is what local search
-finds."""
+__all__ = ["borrow", "construct", "has_room_to_solve", "note_bound", "part_of", "quick_answers"]
 
 
 def has_room_to_solve(search: Search) -> bool:

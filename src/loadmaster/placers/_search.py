@@ -18,9 +18,13 @@ from loadmaster.problem import Placement, Point, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
 from loadmaster.problem.bounds import Bound, lower_bound
 
-__all__ = ["Budget", "OutOfBudget", "Progress", "ProgressCallback", "Search"]
+__all__ = ["SOLVE_FROM", "Budget", "OutOfBudget", "Progress", "ProgressCallback", "Search"]
 
 IntArray = npt.NDArray[np.int32]
+
+SOLVE_FROM = 10_000
+"""Under a budget of fewer evaluations than this no solver is called: the answer is what local search
+finds."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from loadmaster.placers._base import parameters
 from loadmaster.placers._feasible import first_feasible, prove_infeasible
-from loadmaster.placers._search import Budget, ProgressCallback, Search
+from loadmaster.placers._search import SOLVE_FROM, Budget, ProgressCallback, Search
 from loadmaster.problem import Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
 
@@ -20,6 +20,8 @@ class Searcher:
     summary: ClassVar[str]
     unlimited: ClassVar[Budget] = Budget()
     """What it takes where the caller sets no limit; by default it ends by itself."""
+    warm_up: ClassVar[int] = SOLVE_FROM
+    """Evaluations on a tiny problem after which every part of the method has been loaded or compiled."""
 
     def supports(self, problem: Problem) -> str | None:
         """Everything."""

@@ -38,6 +38,7 @@ class _PipelineSolver(Searcher):
     name: ClassVar[str]
     summary: ClassVar[str]
     unlimited: ClassVar[Budget] = Budget(seconds=SECONDS)
+    warm_up: ClassVar[int] = 500  # solvers have no kernels, and might take long
     solvers: ClassVar[tuple[SolverName, ...]]
 
     def supports(self, problem: Problem) -> str | None:

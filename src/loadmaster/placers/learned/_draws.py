@@ -56,7 +56,7 @@ class Elites:
     def take(self, draw: Draw, cost: FloatArray) -> None:
         """Keep what is among the best of a batch and those before it."""
         known = {*self.cost}
-        found = [(value, kept) for value, kept in zip(self.cost, self.draw, strict=True)]
+        found = list(zip(self.cost, self.draw, strict=True))
         for row in np.argsort(cost, kind="stable")[: self.most].tolist():
             value = float(cost[row])
             if value < np.inf and value not in known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import ClassVar, Literal
 
 from loadmaster.errors import InputError
@@ -93,8 +94,8 @@ class Hsdag(Learner):
         _check_features(self.features)
         if self.runs < 1:
             raise InputError(f"runs must be >= 1, not {self.runs}")
-        if self.elites < 0 or not self.lean >= 0:
-            raise InputError(f"elites and lean must be >= 0, not {self.elites} and {self.lean:g}")
+        if self.elites < 0 or not 0 <= self.lean < inf:
+            raise InputError(f"elites and lean must be >= 0 and finite, not {self.elites} and {self.lean:g}")
         if self.levels < 1:
             raise InputError(f"levels must be >= 1, not {self.levels}: hsdag-paper has the fixed point")
 

@@ -50,6 +50,7 @@ class Learner(Searcher):
     """Base of the placers that train a policy on the problem; they say how in :meth:`train`."""
 
     unlimited: ClassVar[Budget] = Budget(evaluations=64_000)
+    warm_up: ClassVar[int] = 100  # some updates
     colocate: str
     """Coarsening rules by which ops become the nodes that the policy sees."""
     threads: int

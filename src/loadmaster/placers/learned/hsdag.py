@@ -36,10 +36,9 @@ __all__ = ["Policy", "train"]
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float64]
 
-LEANING = 64
-"""Updates after which placements lean towards a device no more; fewer where there are not as many."""
 UPDATES, LEAST_BATCH = 64, 16
-"""Updates that there should be under a small budget of evaluations, and placements that one then needs at least."""
+"""Updates in which placements lean towards a device, and that there should be under a small budget of evaluations; the
+placements that one needs at least."""
 
 
 class Given(NamedTuple):
@@ -307,9 +306,9 @@ def _batch(search: Search, settings: Hsdag) -> int:
 
 
 def _leant(search: Search, settings: Hsdag, age: int, fallen: float) -> float:
-    """Share of the leaning that is over after ``age`` updates and the share ``fallen`` of a run: :data:`LEANING`
+    """Share of the leaning that is over after ``age`` updates and the share ``fallen`` of a run: :data:`UPDATES`
     updates, or all of the run where there are fewer."""
-    limit, updates = search.budget, float(LEANING)
+    limit, updates = search.budget, float(UPDATES)
     if limit.evaluations is not None:
         updates = min(updates, limit.evaluations / (_batch(search, settings) * settings.runs))
     share = age / max(updates, 1.0)
