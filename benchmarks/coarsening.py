@@ -10,7 +10,7 @@ import argparse
 import time
 
 from loadmaster import api
-from loadmaster.problem.coarsen import coarsen
+from loadmaster.problem.coarsening import coarsen
 
 GRAPHS = (
     ("zoo:resnet-50", "p100-2"),

@@ -16,8 +16,8 @@ from rich.table import Table
 from loadmaster import api
 from loadmaster.errors import InfeasibleError
 from loadmaster.placers import PLACERS, Budget
-from loadmaster.placers._cpsat_concurrent import solve_concurrent, too_large_to_schedule
-from loadmaster.placers._search import Search
+from loadmaster.placers.frame.search import Search
+from loadmaster.placers.solvers.concurrent.cpsat import solve_concurrent, too_large_to_schedule
 from loadmaster.problem import Problem, Solution
 from loadmaster.problem.bounds import lower_bound
 from loadmaster.problem.bounds._linear import linear_bound

@@ -17,7 +17,7 @@ import numpy as np
 
 from loadmaster import api, zoo
 from loadmaster.problem import Problem
-from loadmaster.problem.coarsen import coarsen
+from loadmaster.problem.coarsening import coarsen
 from loadmaster.reproduce._hsdag_problems import kernel_network, machine
 
 GRAPHS = (

@@ -16,21 +16,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.heapq_simulator import heapq_simulator
 from benchmarks.moves import moves_per_second
+from loadmaster.arrays import IntArray
 from loadmaster.graph import layered
 from loadmaster.hardware import accelerators, roofline
 from loadmaster.problem import Concurrent, Problem
-from loadmaster.problem._concurrent import ConcurrentSimulator
-from loadmaster.problem._concurrent_delta import prepare, static_delta, try_move
-from loadmaster.problem._concurrent_static import LANES, static_costs, static_lanes
+from loadmaster.problem.concurrent import ConcurrentSimulator
+from loadmaster.problem.concurrent._delta import prepare, static_delta, try_move
+from loadmaster.problem.concurrent._static import LANES, static_costs, static_lanes
 
-IntArray = npt.NDArray[np.int32]
 Evaluate = Callable[[IntArray], Any]
 
 METHODS = ("event", "event, peak", "static", "lanes", "heapq")

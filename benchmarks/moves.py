@@ -10,7 +10,7 @@ from numba import njit
 from loadmaster.graph import layered
 from loadmaster.hardware import accelerators, roofline
 from loadmaster.problem import Pipeline, Problem
-from loadmaster.problem._nets import load_cost, move_op, nets_of, new_ledger, reset
+from loadmaster.problem.loads import load_cost, move_op, nets_of, new_ledger, reset
 
 __all__ = ["moves_per_second"]
 

@@ -38,9 +38,9 @@ from loadmaster.runtime import (
     profile_model,
     run_plan,
 )
-from loadmaster.runtime._calibration import split_features
 from loadmaster.runtime._measuring import _busy
-from loadmaster.runtime._session import Candidate
+from loadmaster.runtime.openvino._calibration import split_features
+from loadmaster.runtime.openvino._session import Candidate
 from loadmaster.zoo._export import export_model
 
 MODELS = "resnet-50,inception-v3,bert-base,gpt2-decode,two-tower"

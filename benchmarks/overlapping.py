@@ -43,15 +43,15 @@ from benchmarks.openvino_runs import (
 from benchmarks.resumable import Log
 from loadmaster import api
 from loadmaster.errors import RunError
+from loadmaster.optimize._optimize import MODELS
+from loadmaster.optimize._refine import chains
 from loadmaster.problem import Pipeline, Placement, Problem
 from loadmaster.runtime import Cache, Measurement, Session, cut, optimize, parse_devices, profile_model
-from loadmaster.runtime._devices import Devices
-from loadmaster.runtime._flow import Flow, Job
-from loadmaster.runtime._optimizing import MODELS
-from loadmaster.runtime._overlap_fit import OverlapFit, fit_overlap, predict
-from loadmaster.runtime._refining import chains
-from loadmaster.runtime._running import STREAM, Line, overlapping_cores
-from loadmaster.runtime._session import Candidate
+from loadmaster.runtime._overlap_costs import OverlapFit, fit_overlap, predict
+from loadmaster.runtime.openvino._devices import Devices
+from loadmaster.runtime.openvino._flow import Flow, Job
+from loadmaster.runtime.openvino._plans import STREAM, Line, overlapping_cores
+from loadmaster.runtime.openvino._session import Candidate
 
 DEVICES = ["A=cpu:core=0", "B=cpu:core=1"]
 
@@ -214,9 +214,9 @@ def memory() -> float:
 
 def endurance(options: Options) -> None:
     """Many inferences in a row: memory and threads after a tenth of them, and at the end."""
-    from loadmaster.graph._openvino import openvino_model
+    from loadmaster.graph.openvino import openvino_model
     from loadmaster.runtime._inputs import draw_inputs
-    from loadmaster.runtime._overlapping import Overlapped
+    from loadmaster.runtime.openvino._overlap import Overlapped
 
     for name in options.models:
         path, specs = model_file(name, options), parse_devices(DEVICES)
@@ -292,7 +292,7 @@ def faults(options: Options) -> None:
 LOOP = """
 import sys, itertools, numpy as np, loadmaster, signal, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without it
-from loadmaster.graph._openvino import openvino_model
+from loadmaster.graph.openvino import openvino_model
 from loadmaster.runtime._inputs import draw_inputs
 x = tuple(draw_inputs(openvino_model(sys.argv[1]), 0))
 try:

@@ -16,7 +16,7 @@ from loadmaster import api
 from loadmaster.graph import layered
 from loadmaster.hardware import accelerators, roofline
 from loadmaster.placers import PLACERS
-from loadmaster.placers.local_search import LocalSearch
+from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.problem import Concurrent, Problem
 
 METHODS = {

@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 from loadmaster import api
-from loadmaster.placers._contraction import contract, without_weightless
-from loadmaster.placers._ideals import lattice_of
-from loadmaster.placers.ideal_dp import count_ideals
+from loadmaster.placers.stages._contraction import contract, without_weightless
+from loadmaster.placers.stages.ideal_dp import count_ideals
+from loadmaster.placers.stages.ideal_dp._ideals import lattice_of
 
 WORKLOADS = Path(os.environ.get("LOADMASTER_WORKLOADS", Path(__file__).parents[2] / "shared" / "workloads"))
 

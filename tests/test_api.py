@@ -15,7 +15,7 @@ from loadmaster import api
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
 from loadmaster.graph import Graph, layered
 from loadmaster.graph._file import dump_graph
-from loadmaster.graph._workload import Workload
+from loadmaster.graph.workload import Workload
 from loadmaster.hardware import accelerators
 from loadmaster.placers import PLACERS
 from loadmaster.plan import Plan

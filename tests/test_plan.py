@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from loadmaster import api
-from loadmaster._atomic import check_writable, write_atomically
 from loadmaster.errors import InputError
+from loadmaster.files import check_writable, write_atomically
 from loadmaster.graph import GraphBuilder
 from loadmaster.hardware import Cluster, Device, Link
 from loadmaster.plan import FORMAT, Plan

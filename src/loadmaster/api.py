@@ -17,18 +17,18 @@ import numpy as np
 
 from loadmaster import zoo
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
+from loadmaster.files import read_json
 from loadmaster.graph import Graph, Network, layered, load_onnx, load_openvino
 from loadmaster.graph._file import is_graph, parse_graph
-from loadmaster.graph._json import read_json
-from loadmaster.graph._workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
+from loadmaster.graph.workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
 from loadmaster.hardware import Cluster, Costs, estimate, load_cluster, parse_totals, read_costs, scale_to
 from loadmaster.placers import get_placer
-from loadmaster.placers._base import Placer
-from loadmaster.placers._coarsened import place_coarse
-from loadmaster.placers._search import Budget, ProgressCallback
-from loadmaster.placers._searcher import Searcher
 from loadmaster.placers.auto import Auto, lineup_of
-from loadmaster.placers.single import Single
+from loadmaster.placers.frame.coarsened import place_coarse
+from loadmaster.placers.frame.placer import Placer
+from loadmaster.placers.frame.search import Budget, ProgressCallback
+from loadmaster.placers.frame.searcher import Searcher
+from loadmaster.placers.rules.single import Single
 from loadmaster.plan import Plan, is_plan, is_profile, parse_profile, placement_from_document
 from loadmaster.problem import (
     Concurrent,
@@ -43,8 +43,8 @@ from loadmaster.problem import (
 from loadmaster.problem._evaluator import Evaluator, evaluate
 from loadmaster.problem._file import is_problem, parse_problem
 from loadmaster.problem._workload import place_split, workload_problem
-from loadmaster.problem.coarsen import Coarsening
-from loadmaster.problem.coarsen import coarsen as make_groups
+from loadmaster.problem.coarsening import Coarsening
+from loadmaster.problem.coarsening import coarsen as make_groups
 
 __all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "read_placement"]
 
@@ -222,7 +222,7 @@ def place(
     parameters : hyper-parameters of the method, by name.
     coarsen : rules that put ops into groups, e.g. ``"constants,chain,matching:1000"``, or the groups
         themselves: the method places groups; cost and bound are those of the full problem
-        (:mod:`loadmaster.problem.coarsen`).
+        (:mod:`loadmaster.problem.coarsening`).
     evaluator : what learns costs in place of the simulation, e.g. a
         :class:`~loadmaster.runtime.MeasuredEvaluator`; it is not for groups.
     on_progress : called with the state of the search some ten times a second.

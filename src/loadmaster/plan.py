@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster import __version__
-from loadmaster._atomic import write_atomically
-from loadmaster._notebook import facts_html, rows_html
-from loadmaster._units import percent, seconds_text
 from loadmaster.errors import InputError
+from loadmaster.files import Record, read_json, write_atomically
 from loadmaster.graph import Graph
-from loadmaster.graph._json import Record, read_json
 from loadmaster.hardware import Cluster, Device, Link
+from loadmaster.notebook import facts_html, rows_html
 from loadmaster.problem import Placement, Point, Problem, Solution, execution_model
+from loadmaster.units import percent, seconds_text
 
 __all__ = ["FORMAT", "Plan", "is_plan"]
 

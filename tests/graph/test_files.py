@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from loadmaster import zoo
 from loadmaster.errors import GraphError, InputError
+from loadmaster.files import read_json
 from loadmaster.graph import Graph, GraphBuilder, layered
 from loadmaster.graph._file import FORMAT, dump_graph, parse_graph
-from loadmaster.graph._json import read_json
-from loadmaster.graph._workload import parse_split, parse_workload
+from loadmaster.graph.workload import parse_split, parse_workload
 
 amounts = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 

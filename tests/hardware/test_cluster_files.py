@@ -10,6 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmaster.errors import InputError
+from loadmaster.files import line_numbers
+from loadmaster.files._quantities import (
+    BYTES,
+    BYTES_PER_SECOND,
+    FLOP_PER_SECOND,
+    SECONDS,
+    UNITS,
+    Quantity,
+    parse_quantity,
+)
 from loadmaster.graph import layered
 from loadmaster.hardware import (
     accelerators,
@@ -21,16 +31,6 @@ from loadmaster.hardware import (
     roofline,
 )
 from loadmaster.hardware._presets import FOLDER
-from loadmaster.hardware._quantities import (
-    BYTES,
-    BYTES_PER_SECOND,
-    FLOP_PER_SECOND,
-    SECONDS,
-    UNITS,
-    Quantity,
-    parse_quantity,
-)
-from loadmaster.hardware._toml import line_numbers
 
 GOOD = """\
 name = "box"

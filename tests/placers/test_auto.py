@@ -13,9 +13,9 @@ from strategies import problems
 from loadmaster import api
 from loadmaster.errors import InfeasibleError
 from loadmaster.placers import PLACERS, Budget, Progress
-from loadmaster.placers._board import Board, using
-from loadmaster.placers._search import OutOfBudget, Search
 from loadmaster.placers.auto import Auto, lineup_of
+from loadmaster.placers.frame.board import Board, using
+from loadmaster.placers.frame.search import OutOfBudget, Search
 from loadmaster.problem import Placement, Problem
 from loadmaster.problem.bounds import Bound, lower_bound
 

@@ -28,7 +28,7 @@ from loadmaster.problem import (
     reference,
 )
 from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
-from loadmaster.problem._nets import cost_of, move_op, nets_of, new_ledger, reset
+from loadmaster.problem.loads import cost_of, move_op, nets_of, new_ledger, reset
 
 SPACE = 4000
 """Most placements that brute force may look at."""

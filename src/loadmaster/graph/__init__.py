@@ -4,7 +4,7 @@ from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._graph import Graph
 from loadmaster.graph._layered import layered
 from loadmaster.graph._network import Network
-from loadmaster.graph._onnx import load_onnx
-from loadmaster.graph._openvino import load_openvino
+from loadmaster.graph.onnx import load_onnx
+from loadmaster.graph.openvino import load_openvino
 
 __all__ = ["Graph", "GraphBuilder", "Network", "layered", "load_onnx", "load_openvino"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from loadmaster.errors import GraphError
 from loadmaster.graph._graph import Graph
-from loadmaster.graph._order import find_cycle, topological_order
+from loadmaster.graph.order import find_cycle, topological_order
 
 __all__ = ["GraphBuilder"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from loadmaster.errors import GraphError, InputError
+from loadmaster.files import Record
 from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._graph import Graph
-from loadmaster.graph._json import Record
 
 __all__ = ["FORMAT", "dump_graph", "is_graph", "parse_graph"]
 

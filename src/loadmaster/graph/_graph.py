@@ -11,20 +11,17 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster._notebook import facts_html
-from loadmaster._units import bytes_text
-from loadmaster.graph._order import (
+from loadmaster.arrays import BoolArray, FloatArray, IntArray
+from loadmaster.graph.order import (
     csr_from_pairs,
     longest_path_levels,
     reachability_bitsets,
     topological_order,
 )
+from loadmaster.notebook import facts_html
+from loadmaster.units import bytes_text
 
 __all__ = ["Graph"]
-
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from loadmaster.files import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, SECONDS, Table, parse_toml, read_text
 from loadmaster.hardware._cluster import PRECISIONS, Cluster, Device, Link
 from loadmaster.hardware._op_kinds import KINDS
-from loadmaster.hardware._quantities import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, SECONDS
-from loadmaster.hardware._toml import Table, parse_toml, read_text
 
 __all__ = ["parse_cluster", "read_cluster"]
 

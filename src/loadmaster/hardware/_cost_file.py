@@ -24,11 +24,10 @@ import msgspec
 import numpy as np
 
 from loadmaster.errors import InputError
+from loadmaster.files import SECONDS, parse_quantity, read_text
 from loadmaster.graph import Graph
 from loadmaster.hardware._cluster import Cluster
 from loadmaster.hardware._costs import ORIGINS, Costs, estimate
-from loadmaster.hardware._quantities import SECONDS, parse_quantity
-from loadmaster.hardware._toml import read_text
 
 __all__ = ["read_costs"]
 

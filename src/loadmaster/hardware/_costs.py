@@ -10,15 +10,15 @@ from fnmatch import fnmatchcase
 import numpy as np
 import numpy.typing as npt
 
+from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
+from loadmaster.files import SECONDS, parse_quantity
 from loadmaster.graph import Graph
 from loadmaster.hardware._cluster import Cluster
-from loadmaster.hardware._quantities import SECONDS, parse_quantity
 from loadmaster.hardware._roofline import roofline
 
 __all__ = ["ORIGINS", "Costs", "estimate", "parse_totals", "scale_to"]
 
-FloatArray = npt.NDArray[np.float64]
 
 ORIGINS = ("estimated", "imported", "measured")
 """How a number came to be, least certain first: by a model of the machine, from somebody's file, by running

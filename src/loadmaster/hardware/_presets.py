@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from loadmaster.errors import InputError
+from loadmaster.files import read_text
 from loadmaster.hardware._cluster import Cluster, Device, Link
 from loadmaster.hardware._cluster_file import parse_cluster, read_cluster
-from loadmaster.hardware._toml import read_text
 
 __all__ = ["accelerators", "load_cluster", "preset", "preset_names"]
 

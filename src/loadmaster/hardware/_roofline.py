@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
 from loadmaster.graph import Graph
 from loadmaster.graph._constants import constant_valued
@@ -12,8 +13,6 @@ from loadmaster.hardware._cluster import Cluster, Device
 from loadmaster.hardware._op_kinds import KINDS, TRAFFIC_KINDS, op_kinds
 
 __all__ = ["roofline"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def roofline(graph: Graph, cluster: Cluster, *, precision: str = "fp32") -> FloatArray:

@@ -1,39 +1,39 @@
 """How: one module per algorithm, one protocol, one plain table of names."""
 
 from loadmaster.errors import InputError
-from loadmaster.placers._base import Placer, parameters
-from loadmaster.placers._search import Budget, Progress, ProgressCallback, Search
-from loadmaster.placers._searcher import Searcher
-from loadmaster.placers.accelerate import Accelerate
-from loadmaster.placers.annealing import Annealing
 from loadmaster.placers.auto import Auto
-from loadmaster.placers.balanced import Balanced
-from loadmaster.placers.beam import Beam
-from loadmaster.placers.calls import Calls
-from loadmaster.placers.cpop import Cpop
-from loadmaster.placers.exact import CpSat, Exact, Milp
-from loadmaster.placers.expert import Expert
-from loadmaster.placers.frontier import Frontier
-from loadmaster.placers.greedy import Greedy
-from loadmaster.placers.heft import Heft
-from loadmaster.placers.ideal_dp import IdealDp
+from loadmaster.placers.columns.calls import Calls
+from loadmaster.placers.columns.frontier import Frontier
+from loadmaster.placers.cuts.min_cut import MinCut
+from loadmaster.placers.frame.placer import Placer, parameters
+from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
+from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.learned._baselines import Hdp, Placeto, Rnn
-from loadmaster.placers.learned._gdp_paper_method import GdpPaper
 from loadmaster.placers.learned._methods import Hsdag, HsdagPaper, HsdagPolish
 from loadmaster.placers.learned.gdp import Gdp, GdpSearch
-from loadmaster.placers.linear_dp import LinearDp
-from loadmaster.placers.local_search import LocalSearch
-from loadmaster.placers.lookahead import Lookahead
-from loadmaster.placers.m_etf import MEtf
-from loadmaster.placers.m_sct import MSct
-from loadmaster.placers.m_topo import MTopo
-from loadmaster.placers.metis import Metis
-from loadmaster.placers.min_cut import MinCut
-from loadmaster.placers.openvino import OpenVino
-from loadmaster.placers.peft import Peft
-from loadmaster.placers.pipedream import PipeDream
-from loadmaster.placers.random import Random
-from loadmaster.placers.single import Single
+from loadmaster.placers.learned.gdp_paper.gdp_paper import GdpPaper
+from loadmaster.placers.rules.accelerate import Accelerate
+from loadmaster.placers.rules.cpop import Cpop
+from loadmaster.placers.rules.expert import Expert
+from loadmaster.placers.rules.greedy import Greedy
+from loadmaster.placers.rules.heft import Heft
+from loadmaster.placers.rules.lookahead import Lookahead
+from loadmaster.placers.rules.m_etf import MEtf
+from loadmaster.placers.rules.m_sct import MSct
+from loadmaster.placers.rules.m_topo import MTopo
+from loadmaster.placers.rules.metis import Metis
+from loadmaster.placers.rules.openvino import OpenVino
+from loadmaster.placers.rules.peft import Peft
+from loadmaster.placers.rules.random import Random
+from loadmaster.placers.rules.single import Single
+from loadmaster.placers.search.annealing import Annealing
+from loadmaster.placers.search.beam import Beam
+from loadmaster.placers.search.local_search import LocalSearch
+from loadmaster.placers.solvers.exact import CpSat, Exact, Milp
+from loadmaster.placers.stages.balanced import Balanced
+from loadmaster.placers.stages.ideal_dp import IdealDp
+from loadmaster.placers.stages.linear_dp import LinearDp
+from loadmaster.placers.stages.pipedream import PipeDream
 
 __all__ = [
     "PLACERS",

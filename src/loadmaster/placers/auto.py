@@ -11,26 +11,26 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from loadmaster.errors import InfeasibleError
-from loadmaster.placers._base import Placer, parameters
-from loadmaster.placers._board import Board, using
-from loadmaster.placers._feasible import prove_infeasible
-from loadmaster.placers._search import Budget, Progress, ProgressCallback, Search
-from loadmaster.placers.annealing import Annealing
-from loadmaster.placers.beam import Beam
-from loadmaster.placers.calls import Calls
-from loadmaster.placers.cpop import Cpop
-from loadmaster.placers.exact import CpSat, Exact
-from loadmaster.placers.expert import Expert
-from loadmaster.placers.frontier import Frontier
-from loadmaster.placers.greedy import Greedy
-from loadmaster.placers.heft import Heft
-from loadmaster.placers.ideal_dp import IdealDp
-from loadmaster.placers.linear_dp import LinearDp
-from loadmaster.placers.local_search import LocalSearch
-from loadmaster.placers.lookahead import Lookahead
-from loadmaster.placers.min_cut import MinCut
-from loadmaster.placers.peft import Peft
-from loadmaster.placers.single import Single
+from loadmaster.placers.columns.calls import Calls
+from loadmaster.placers.columns.frontier import Frontier
+from loadmaster.placers.cuts.min_cut import MinCut
+from loadmaster.placers.frame.board import Board, using
+from loadmaster.placers.frame.feasible import prove_infeasible
+from loadmaster.placers.frame.placer import Placer, parameters
+from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
+from loadmaster.placers.rules.cpop import Cpop
+from loadmaster.placers.rules.expert import Expert
+from loadmaster.placers.rules.greedy import Greedy
+from loadmaster.placers.rules.heft import Heft
+from loadmaster.placers.rules.lookahead import Lookahead
+from loadmaster.placers.rules.peft import Peft
+from loadmaster.placers.rules.single import Single
+from loadmaster.placers.search.annealing import Annealing
+from loadmaster.placers.search.beam import Beam
+from loadmaster.placers.search.local_search import LocalSearch
+from loadmaster.placers.solvers.exact import CpSat, Exact
+from loadmaster.placers.stages.ideal_dp import IdealDp
+from loadmaster.placers.stages.linear_dp import LinearDp
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial, Solution
 from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
 from loadmaster.problem._placement import OPTIMAL_GAP

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.graph._order import topological_order
+from loadmaster.arrays import IntArray
+from loadmaster.graph.order import topological_order
 from loadmaster.problem._evaluation import Violation
 from loadmaster.problem._model import Pipeline
 from loadmaster.problem._problem import Problem
@@ -19,8 +20,6 @@ __all__ = [
     "forward_arcs",
     "placement_violations",
 ]
-
-IntArray = npt.NDArray[np.int32]
 
 
 def placement_violations(problem: Problem, device: IntArray) -> Iterator[Violation]:

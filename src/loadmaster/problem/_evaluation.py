@@ -5,13 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
+from loadmaster.arrays import FloatArray
 
 __all__ = ["Call", "Evaluation", "Transfer", "Violation"]
-
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.errors import InputError
-from loadmaster.problem._concurrent import ConcurrentSimulator
 from loadmaster.problem._constraints import capacity_violations, placement_violations
 from loadmaster.problem._evaluation import Evaluation
 from loadmaster.problem._model import Concurrent, Offload, Pipeline, Serial
@@ -20,12 +19,10 @@ from loadmaster.problem._pipeline import PipelineSimulator
 from loadmaster.problem._placement import Placement
 from loadmaster.problem._problem import Problem
 from loadmaster.problem._serial import SerialSimulator
+from loadmaster.problem.concurrent import ConcurrentSimulator
 
 __all__ = ["Evaluator", "Outcome", "SimulatedEvaluator", "evaluate"]
 
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 Simulator = SerialSimulator | PipelineSimulator | ConcurrentSimulator | OffloadSimulator
 

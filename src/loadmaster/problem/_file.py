@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from loadmaster.errors import InputError
+from loadmaster.files import Record
 from loadmaster.graph import GraphBuilder
-from loadmaster.graph._json import Record
 from loadmaster.hardware import Cluster, Device
 from loadmaster.problem._model import ExecutionModel
 from loadmaster.problem._problem import Problem

@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from loadmaster.graph._order import sum_by
+from loadmaster.arrays import BoolArray, FloatArray, IntArray
+from loadmaster.graph.order import sum_by
 from loadmaster.problem._evaluation import Call, Evaluation, Violation
 from loadmaster.problem._model import Offload
 from loadmaster.problem._placement import Placement
 from loadmaster.problem._problem import Problem
 
 __all__ = ["OffloadSimulator"]
-
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 class OffloadSimulator:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.problem._constraints import chain_arcs, contiguity_violations, forward_arcs
 from loadmaster.problem._evaluation import Evaluation
 from loadmaster.problem._model import Pipeline
-from loadmaster.problem._nets import Nets, cost_of, load_cost, nets_of, new_ledger, reset
 from loadmaster.problem._placement import Placement
 from loadmaster.problem._problem import Problem
+from loadmaster.problem.loads import Nets, cost_of, load_cost, nets_of, new_ledger, reset
 
 __all__ = ["Contiguity", "PipelineSimulator", "contiguity_of"]
 
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 Contiguity = tuple[int, IntArray, IntArray]
 """(0 = none, 1 = device, 2 = chain; tails; heads): arcs between ops for ``device`` and between classes' first
 members for ``chain``, sorted by the topological position of their tail."""

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from loadmaster._notebook import facts_html
-from loadmaster._units import percent, seconds_text
+from loadmaster.arrays import IntArray
 from loadmaster.errors import InputError
+from loadmaster.notebook import facts_html
 from loadmaster.problem._problem import Problem
+from loadmaster.units import percent, seconds_text
 
 __all__ = ["Placement", "Point", "Solution", "relative_gap"]
 
-IntArray = npt.NDArray[np.int32]
 
 OPTIMAL_GAP = 1e-6
 """A placement counts as optimal when its relative gap is at most this."""

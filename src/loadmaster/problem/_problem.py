@@ -11,19 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster._notebook import facts_html, rows_html
-from loadmaster._units import bytes_text, seconds_text
+from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.errors import InfeasibleError, InputError
 from loadmaster.graph import Graph
-from loadmaster.graph._order import csr_from_pairs, sum_by
+from loadmaster.graph.order import csr_from_pairs, sum_by
 from loadmaster.hardware import Cluster
+from loadmaster.notebook import facts_html, rows_html
 from loadmaster.problem._model import ExecutionModel
+from loadmaster.units import bytes_text, seconds_text
 
 __all__ = ["Problem"]
-
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

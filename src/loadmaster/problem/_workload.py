@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.errors import InputError
-from loadmaster.graph._workload import Split, Workload
+from loadmaster.graph.workload import Split, Workload
 from loadmaster.hardware import Cluster, Device
 from loadmaster.problem._model import ExecutionModel, Offload
 from loadmaster.problem._placement import Placement

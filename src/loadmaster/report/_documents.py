@@ -18,7 +18,7 @@ from loadmaster.problem import Evaluation, Offload, Pipeline, Placement, Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator
 from loadmaster.problem._placement import OPTIMAL_GAP, relative_gap
 from loadmaster.problem.bounds import all_bounds, lower_bound
-from loadmaster.problem.coarsen import Coarsening
+from loadmaster.problem.coarsening import Coarsening
 
 __all__ = ["coarsening_document", "evaluation_document", "failure_document", "problem_document", "to_json"]
 

@@ -17,12 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from loadmaster.graph._order import csr_from_pairs
+from loadmaster.arrays import FloatArray, IntArray
+from loadmaster.graph.order import csr_from_pairs
 
 __all__ = ["Layout", "layered_layout"]
 
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
 
 SWEEPS = 13
 """An odd number: the last sweep goes down, which leaves chains straight."""

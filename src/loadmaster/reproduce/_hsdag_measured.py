@@ -49,7 +49,7 @@ def measured(source: str, *, samples: int) -> dict[str, Any]:
 
 
 def _on(file: Path, samples: int, clock: str) -> dict[str, Any]:
-    from loadmaster.graph._openvino import openvino_model
+    from loadmaster.graph.openvino import openvino_model
     from loadmaster.runtime import Cache, Session, parse_devices, profile_model
     from loadmaster.runtime._inputs import draw_inputs
 

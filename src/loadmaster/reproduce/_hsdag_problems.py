@@ -12,17 +12,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from loadmaster import api, zoo
+from loadmaster.arrays import IntArray
 from loadmaster.graph import Graph, Network
 from loadmaster.hardware import Cluster, load_cluster
 from loadmaster.problem import Placement, Problem, Serial
-from loadmaster.problem.coarsen import coarsen, contract
+from loadmaster.problem.coarsening import coarsen, contract
 
 __all__ = ["MODELS", "everything_on", "kernel_network", "machine", "study_problem"]
 
-IntArray = npt.NDArray[np.int32]
 
 MODELS = {
     "inception-v3": ("inception-v3", 0.0128, 0.0120, 150e-6),

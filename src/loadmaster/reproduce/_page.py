@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster import __version__
-from loadmaster._atomic import write_atomically
 from loadmaster.errors import InputError
+from loadmaster.files import write_atomically
 
 __all__ = ["Page", "number", "percent", "ratio"]
 

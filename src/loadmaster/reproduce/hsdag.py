@@ -15,7 +15,7 @@ from loadmaster import api
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
 from loadmaster.hardware import load_cluster
 from loadmaster.problem import Problem, Serial
-from loadmaster.problem.coarsen import coarsen
+from loadmaster.problem.coarsening import coarsen
 from loadmaster.reproduce._hsdag_measured import measured
 from loadmaster.reproduce._hsdag_page import write
 from loadmaster.reproduce._hsdag_problems import MODELS, everything_on, study_problem

@@ -7,18 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from loadmaster.arrays import IntArray
 from loadmaster.graph import Graph, Network
-from loadmaster.graph._order import topological_order
+from loadmaster.graph.order import topological_order
 from loadmaster.problem import Placement, Problem
 
 __all__ = ["Finding", "lint", "submodels_of"]
 
 SHOWN = 3
 """Ops that a finding names."""
-
-IntArray = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)

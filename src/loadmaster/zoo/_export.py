@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from loadmaster._atomic import check_writable
 from loadmaster.errors import InputError
+from loadmaster.files import check_writable
 from loadmaster.zoo._openvino_trace import OpenvinoTrace
 
 __all__ = ["EXPORTABLE", "export_model", "exported"]
@@ -51,7 +51,7 @@ def export_model(name: str, path: str | Path, *, seed: int = 0) -> Any:
 
     Returns the model before its weights were rounded.
     """
-    from loadmaster.graph._openvino_file import one_line, openvino
+    from loadmaster.graph.openvino._file import one_line, openvino
 
     target = Path(path)
     if target.suffix != ".xml":

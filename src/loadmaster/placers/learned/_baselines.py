@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from loadmaster.placers._search import Search
+from loadmaster.placers.frame.search import Search
 from loadmaster.placers.learned._running import Learner
 from loadmaster.placers.learned._units import Units
 
@@ -66,7 +66,7 @@ class SequenceToSequence(Reinforced):
 class Rnn(SequenceToSequence):
     """A sequence-to-sequence network reads groups of ops and writes their devices.
 
-    See :mod:`loadmaster.placers.learned.rnn` for the algorithm and how it differs from public code.
+    See :mod:`loadmaster.placers.learned.rnn._training` for the algorithm and how it differs from public code.
 
     References
     ----------
@@ -83,7 +83,7 @@ class Rnn(SequenceToSequence):
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train until the budget is used up."""
-        from loadmaster.placers.learned import rnn
+        from loadmaster.placers.learned.rnn import _training as rnn
 
         rnn.train(search, units, self, seed)
 
@@ -92,7 +92,7 @@ class Rnn(SequenceToSequence):
 class Hdp(SequenceToSequence):
     """Hierarchical device placement: one network groups the ops, another places the groups.
 
-    See :mod:`loadmaster.placers.learned.hdp` for the algorithm and how it differs from public code.
+    See :mod:`loadmaster.placers.learned.hdp._training` for the algorithm and how it differs from public code.
 
     References
     ----------
@@ -115,7 +115,7 @@ class Hdp(SequenceToSequence):
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train until the budget is used up."""
-        from loadmaster.placers.learned import hdp
+        from loadmaster.placers.learned.hdp import _training as hdp
 
         hdp.train(search, units, self, seed)
 
@@ -124,7 +124,7 @@ class Hdp(SequenceToSequence):
 class Placeto(Reinforced):
     """Visits the groups of ops one after another and gives each a device, seeing where the others are.
 
-    See :mod:`loadmaster.placers.learned.placeto` for the algorithm and how it differs from public code.
+    See :mod:`loadmaster.placers.learned.placeto._training` for the algorithm and how it differs from public code.
 
     References
     ----------
@@ -166,6 +166,6 @@ class Placeto(Reinforced):
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train until the budget is used up."""
-        from loadmaster.placers.learned import placeto
+        from loadmaster.placers.learned.placeto import _training as placeto
 
         placeto.train(search, units, self, seed)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from loadmaster._atomic import check_writable, write_atomically
 from loadmaster.errors import InputError
-from loadmaster.placers._search import Search
+from loadmaster.files import check_writable, write_atomically
+from loadmaster.placers.frame.search import Search
 from loadmaster.problem import Placement, Point
 
 __all__ = ["Checkpoint"]

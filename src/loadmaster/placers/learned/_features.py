@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from loadmaster.arrays import FloatArray
 from loadmaster.placers.learned._fractal import fractal_dimension
 from loadmaster.placers.learned._units import Units
 
 __all__ = ["FEATURES", "features_of"]
 
-FloatArray = npt.NDArray[np.float64]
 
 FEATURES = ("types", "shapes", "degrees", "fractal", "position", "costs")
 """The parts of the features, in order; all but ``costs`` are the paper's."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from loadmaster.graph._order import csr_from_pairs
+from loadmaster.arrays import FloatArray, IntArray
+from loadmaster.graph.order import csr_from_pairs
 
 __all__ = ["fractal_dimension"]
 
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
 
 BALL = 4096
 """A ball stops growing once it holds so many nodes."""

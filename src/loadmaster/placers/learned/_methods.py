@@ -7,12 +7,12 @@ from math import inf
 from typing import ClassVar, Literal
 
 from loadmaster.errors import InputError
-from loadmaster.placers._incumbents import borrow
-from loadmaster.placers._search import Budget, Search
+from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.learned._features import FEATURES
 from loadmaster.placers.learned._running import Learner, missing_torch
 from loadmaster.placers.learned._units import Units
-from loadmaster.placers.local_search import LocalSearch
+from loadmaster.placers.search._incumbents import borrow
+from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.problem import Concurrent, Problem, Serial
 
 __all__ = ["Hsdag", "HsdagPaper", "HsdagPolish"]
@@ -24,8 +24,8 @@ PAPER_FEATURES = tuple(part for part in FEATURES if part != "costs")
 class Hsdag(Learner):
     """HSDAG as good as we can make it: groups and devices drawn from one policy, trained by PPO.
 
-    See :mod:`loadmaster.placers.learned.hsdag` for the algorithm and ``docs/hsdag.md`` for how it differs from
-    the paper, and why. Nothing but the policy's own draws is tried, so the answer is what was learnt.
+    See :mod:`loadmaster.placers.learned.hsdag._training` for the algorithm and ``docs/hsdag.md`` for how it
+    differs from the paper, and why. Nothing but the policy's own draws is tried, so the answer is what was learnt.
     """
 
     colocate: str = ""
@@ -101,7 +101,7 @@ class Hsdag(Learner):
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train until the budget is used up."""
-        from loadmaster.placers.learned import hsdag
+        from loadmaster.placers.learned.hsdag import _training as hsdag
 
         hsdag.train(search, units, self, seed)
         search.check()
@@ -119,7 +119,7 @@ class HsdagPolish(Hsdag):
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train for the policy's share of the budget, then search."""
-        from loadmaster.placers.learned import hsdag
+        from loadmaster.placers.learned.hsdag import _training as hsdag
 
         hsdag.train(search, units, self, seed, 1.0 - self.polish)
         borrow(search, replace(LocalSearch(), constructed=False), Budget(), seed)
@@ -188,7 +188,7 @@ class HsdagPaper(Learner):
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train until the budget is used up."""
-        from loadmaster.placers.learned import hsdag_paper
+        from loadmaster.placers.learned.hsdag_paper import _training as hsdag_paper
 
         hsdag_paper.train_paper(search, units, self, seed)
 

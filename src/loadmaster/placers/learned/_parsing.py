@@ -7,14 +7,11 @@ the groups (Graph Parsing Network: Y. Song et al., ICLR 2024; used by HSDAG, equ
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-__all__ = ["choices_of", "dominant_edges", "groups_of_edges", "sample_devices", "sample_groups"]
+from loadmaster.arrays import BoolArray, FloatArray, IntArray
 
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+__all__ = ["choices_of", "dominant_edges", "groups_of_edges", "sample_devices", "sample_groups"]
 
 
 def dominant_edges(

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from loadmaster.placers._search import Search
+from loadmaster.arrays import FloatArray, IntArray
+from loadmaster.placers.frame.search import Search
 from loadmaster.placers.learned._baselines import Reinforced
 from loadmaster.placers.learned._checkpoint import Checkpoint
 from loadmaster.placers.learned._running import share_done
@@ -21,9 +21,6 @@ from loadmaster.placers.learned._scalars import Scalars
 from loadmaster.placers.learned._units import Units, learn_costs
 
 __all__ = ["Baseline", "Drawing", "entropy_weight", "reinforce", "rewards"]
-
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
 
 
 class Drawing(Protocol):

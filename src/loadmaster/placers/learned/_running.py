@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from typing import ClassVar
 
 from loadmaster.errors import UnsupportedError
-from loadmaster.placers._search import Budget, Search
-from loadmaster.placers._searcher import Searcher
-from loadmaster.placers._walkers import first_start
+from loadmaster.placers.frame.search import Budget, Search
+from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.learned._units import Units, units_of
+from loadmaster.placers.search._walkers import first_start
 from loadmaster.problem import Placement, Problem
 
 __all__ = ["Learner", "missing_torch", "quiet_torch", "share_done"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from loadmaster.errors import InputError
-from loadmaster.placers._search import Search
+from loadmaster.placers.frame.search import Search
 
 __all__ = ["Scalars", "event_record", "new_event_file"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +17,6 @@ from loadmaster.placers.learned._parsing import sample_devices
 
 __all__ = ["Seq2Seq"]
 
-IntArray = npt.NDArray[np.int32]
 
 NEVER = -1e9
 """A logit of probability 0 that leaves gradients finite."""

@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from loadmaster.graph._order import csr_from_pairs, sum_by, topological_order
-from loadmaster.placers._feasible import atoms_of, repair
-from loadmaster.placers._search import Search
+from loadmaster.arrays import BoolArray, FloatArray, IntArray
+from loadmaster.graph.order import csr_from_pairs, sum_by, topological_order
+from loadmaster.placers.frame.feasible import atoms_of, repair
+from loadmaster.placers.frame.search import Search
 from loadmaster.problem import Offload, Pipeline, Placement, Problem
 from loadmaster.problem._constraints import chain_arcs
-from loadmaster.problem.coarsen import coarsen
+from loadmaster.problem.coarsening import coarsen
 
 __all__ = ["Units", "learn_costs", "units_of"]
-
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

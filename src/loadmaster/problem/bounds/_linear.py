@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array
 
+from loadmaster.arrays import BoolArray, FloatArray
 from loadmaster.problem._model import Concurrent
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._bound import EPS, Bound
@@ -20,8 +21,6 @@ from loadmaster.problem.bounds._windows import best_window
 
 __all__ = ["linear_bound"]
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 IndexArray = npt.NDArray[np.int64]
 
 LARGEST = 40_000

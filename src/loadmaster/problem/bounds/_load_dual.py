@@ -6,14 +6,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-__all__ = ["load_dual", "tightened"]
+from loadmaster.arrays import BoolArray, FloatArray
 
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+__all__ = ["load_dual", "tightened"]
 
 
 def load_dual(

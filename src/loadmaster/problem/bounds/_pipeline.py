@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from loadmaster.arrays import BoolArray, FloatArray
 from loadmaster.problem._model import Pipeline
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._bound import Bound
@@ -15,10 +15,6 @@ from loadmaster.problem.bounds._serial import Links, transfer_dual
 from loadmaster.problem.bounds._view import View, class_sums, class_tensors
 
 __all__ = ["pipeline_bounds"]
-
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 def pipeline_bounds(problem: Problem, view: View) -> list[Bound]:

@@ -6,9 +6,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.problem._model import Offload
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._bound import Bound
@@ -18,9 +18,6 @@ from loadmaster.problem.bounds._windows import best_windows
 
 __all__ = ["Paths", "op_arcs", "placed_paths", "schedule_bounds"]
 
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 CONE = 8
 """How many ancestors of an op are looked at for queueing; more hardly help."""

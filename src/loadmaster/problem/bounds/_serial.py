@@ -6,18 +6,14 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from loadmaster.arrays import FloatArray
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._bound import EPS, Bound
 from loadmaster.problem.bounds._view import Arcs, View, class_tensors, row_ptr
 
 __all__ = ["Links", "serial_bounds", "transfer_dual"]
-
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 def serial_bounds(problem: Problem, view: View) -> list[Bound]:

@@ -8,14 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.problem._model import Concurrent, Offload, Serial
 from loadmaster.problem._problem import Problem
 
 __all__ = ["Arcs", "View", "class_sums", "class_tensors", "row_ptr", "view_of"]
 
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 Devices = npt.NDArray[np.intp]
 
 

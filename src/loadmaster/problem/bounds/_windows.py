@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from loadmaster.arrays import FloatArray
 from loadmaster.problem.bounds._load_dual import load_dual
 
 __all__ = ["best_window", "best_windows"]
-
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 def best_windows(

@@ -1,0 +1,5 @@
+"""``python -m loadmaster.cli``."""
+
+from loadmaster.cli import main
+
+main()

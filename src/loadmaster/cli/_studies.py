@@ -1,0 +1,67 @@
+"""The command that makes the papers' tables again: a thin layer over :mod:`loadmaster.reproduce`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loadmaster.cli._options import Json
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command()(reproduce)
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="hsdag|gdp|exact", help="Whose tables.", show_default=False)],
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller run, in minutes.")] = False,
+    seeds: Annotated[int, typer.Option(help="How many seeds for what is random.", min=1)] = 3,
+    workloads: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="exact: the published workloads; by default what LOADMASTER_WORKLOADS says.",
+        ),
+    ] = None,
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Only models with this in their name.")] = "",
+    out: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Where the page, its plots and its rows go.")
+    ] = "docs/reproduction",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the rows of an earlier run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the tables of a paper again, beside the published numbers; goes on where a run was stopped."""
+    from loadmaster.report._documents import to_json
+    from loadmaster.reproduce import Scope
+    from loadmaster.reproduce import reproduce as run
+    from loadmaster.reproduce._page import require_plots
+
+    require_plots()
+    folder = workloads or os.environ.get("LOADMASTER_WORKLOADS")
+    scope = Scope(
+        quick=quick,
+        seeds=seeds,
+        workloads=Path(folder) if folder else None,
+        options={"only": only} if only else {},
+    )
+    words = [word for word in sys.argv[1:] if word not in ("--fresh", "--json")]
+    command = shlex.join(["loadmaster", *(words if words[:1] == ["reproduce"] else ["reproduce", name])])
+
+    def say(number: int, cases: int, title: str) -> None:
+        typer.echo(f"{number}/{cases} {title}", err=True)
+
+    outcome = run(name, scope, out=out, fresh=fresh, command=command, on_case=say)
+    if as_json:
+        typer.echo(to_json({"page": str(outcome.page), "cases": outcome.cases, "rows": list(outcome.rows)}))
+    else:
+        typer.echo(f"{outcome.page}: {outcome.done} of {outcome.cases} cases; rows in {outcome.data}")
+    if outcome.done < outcome.cases:
+        raise typer.Exit(130)

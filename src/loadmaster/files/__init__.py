@@ -1,0 +1,32 @@
+"""Files: JSON and TOML with errors that name the place, quantities with units, writing whole or not at all."""
+
+from loadmaster.files._atomic import check_writable, write_atomically
+from loadmaster.files._json import Record, read_json
+from loadmaster.files._quantities import (
+    BYTES,
+    BYTES_PER_SECOND,
+    COUNT,
+    FLOP_PER_SECOND,
+    SECONDS,
+    Quantity,
+    parse_quantity,
+)
+from loadmaster.files._toml import Table, line_numbers, parse_toml, read_text
+
+__all__ = [
+    "BYTES",
+    "BYTES_PER_SECOND",
+    "COUNT",
+    "FLOP_PER_SECOND",
+    "SECONDS",
+    "Quantity",
+    "Record",
+    "Table",
+    "check_writable",
+    "line_numbers",
+    "parse_quantity",
+    "parse_toml",
+    "read_json",
+    "read_text",
+    "write_atomically",
+]

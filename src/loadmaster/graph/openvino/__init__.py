@@ -1,0 +1,6 @@
+"""Graphs from OpenVINO models; OpenVINO is imported when a model is read."""
+
+from loadmaster.graph.openvino._file import one_line, openvino
+from loadmaster.graph.openvino._frontend import load_openvino, openvino_model
+
+__all__ = ["load_openvino", "one_line", "openvino", "openvino_model"]

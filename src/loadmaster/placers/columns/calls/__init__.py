@@ -1,0 +1,5 @@
+"""Latency of the ``offload`` model: chains of calls, and a bound by column generation over calls."""
+
+from loadmaster.placers.columns.calls.calls import Calls
+
+__all__ = ["Calls"]

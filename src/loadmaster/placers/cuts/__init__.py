@@ -1,0 +1,1 @@
+"""Minimum cuts for the ``serial`` model."""

@@ -1,0 +1,210 @@
+"""Minimum cuts: the optimal placement under the ``serial`` model for two devices, and near-optimal ones
+for more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from loadmaster.placers.cuts._cut_graph import minimum_cut, two_device_arcs
+from loadmaster.placers.cuts._expansion import expand
+from loadmaster.placers.cuts._serial_relaxation import Relaxation, relax
+from loadmaster.placers.frame.feasible import (
+    Atoms,
+    atoms_of,
+    first_feasible,
+    repair,
+    single_devices,
+)
+from loadmaster.placers.frame.search import Budget, Search
+from loadmaster.placers.frame.searcher import Searcher
+from loadmaster.placers.search._chains import NetChain
+from loadmaster.placers.search._incumbents import borrow, part_of
+from loadmaster.placers.search.annealing import Annealing
+from loadmaster.problem import Placement, Problem, Serial
+from loadmaster.problem._placement import relative_gap
+from loadmaster.problem.bounds import Bound
+
+__all__ = ["MinCut"]
+
+ENOUGH = 1e-3
+"""A relative gap that is not fought for any longer."""
+
+SLICE = 20_000
+"""Moves between two looks at the clock."""
+FIGHT = 2000
+"""Moves per atom that annealing makes at most for the sake of a gap."""
+
+
+@dataclass(frozen=True)
+class MinCut(Searcher):
+    """Placement under ``serial`` as a minimum cut.
+
+    With two devices the cost is submodular, so a minimum s-t cut is exactly optimal, in milliseconds. Where
+    memory does not allow it, the memory is priced (Lagrangian relaxation): every price gives a lower bound,
+    and the cut at that price a placement that is repaired if need be. With more devices, expansion moves
+    (each a minimum cut) are made until none helps, and a linear relaxation proves how good that is.
+
+    References
+    ----------
+    H. S. Stone, "Multiprocessor scheduling with the aid of network flow algorithms", IEEE TSE 3(1), 1977 (two
+    processors). C. Hu, W. Bao, D. Wang, F. Liu, "Dynamic adaptive DNN surgery for inference acceleration on
+    the edge", INFOCOM 2019 (DADS: a device and the cloud). Y. Boykov, O. Veksler, R. Zabih, IEEE TPAMI 2001
+    (expansion moves).
+    """
+
+    sweeps: int = 20
+    """Most rounds of expansion moves over all devices."""
+    prices: int = 40
+    """Most prices of memory that are tried."""
+    relaxation: int = 400_000
+    """Largest linear relaxation (variables) that is solved for the bound with more than two devices; 0
+    turns it off."""
+
+    name: ClassVar[str] = "min-cut"
+    summary: ClassVar[str] = "minimum cut: optimal for two devices, expansion moves for more"
+
+    def supports(self, problem: Problem) -> str | None:
+        """Only ``serial``: there the cost is a sum over ops and tensors."""
+        if isinstance(problem.model, Serial):
+            return None
+        return f"a cut adds costs up, which is not what the {problem.model.name} model does: use it with --model serial"
+
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
+        """Cut; price the memory where it is short; prove."""
+        problem = search.problem
+        atoms = atoms_of(problem)
+        usable = np.flatnonzero(atoms.allowed.any(axis=0)).tolist() if atoms.count else []
+        if start is not None:
+            search.try_placement(start)
+        if len(usable) < 2:
+            search.try_device(first_feasible(problem, seed))
+        elif len(usable) == 2:
+            self._two(search, atoms, (usable[0], usable[1]))
+        else:
+            self._many(search, atoms, usable)
+        if search.best is None:
+            search.try_device(first_feasible(problem, seed))
+            search.check()
+        relaxed = None
+        if len(usable) > 2 and search.budget.seconds != 0:
+            search.check()
+            relaxed = relax(problem, atoms, self.relaxation, search.seconds_left)
+            if relaxed is not None and relaxed.bound > search.bound.value:
+                search.bound = Bound(min(relaxed.bound, search.cost), "linear relaxation")
+        if np.isfinite(problem.capacity).any():
+            if relaxed is not None and relaxed.price.any():
+                self._priced(search, atoms, usable, relaxed)
+            self._polish(search, atoms, seed)
+        elif len(usable) > 2 and relative_gap(search.cost, search.bound.value) > ENOUGH:
+            self._polish(search, atoms, seed)
+
+    def _priced(self, search: Search, atoms: Atoms, usable: list[int], relaxed: Relaxation) -> None:
+        """Expansion moves at the prices of memory that the relaxation found, and around them."""
+        problem = search.problem
+        for factor in (1.0, 1.05, 0.95, 1.2, 0.8, 2.0):
+            price = factor * relaxed.price
+            at, cost = relaxed.at, np.inf
+            for _ in range(self.sweeps):
+                before = cost
+                for target in usable:
+                    search.check()
+                    moved = expand(problem, atoms, at, target, price)
+                    paid = float((atoms.memory * price[moved]).sum())
+                    outcome = search.evaluator.evaluate(Placement(moved[atoms.of_op]))
+                    if outcome.cost + paid < cost:
+                        at, cost = moved, outcome.cost + paid
+                if cost >= before:
+                    break
+            search.check()
+            search.try_device(repair(problem, at[atoms.of_op]))
+
+    def _polish(self, search: Search, atoms: Atoms, seed: int) -> None:
+        """A descent by single moves: what a repair displaced, or expansions overlooked, finds a better place.
+
+        Where a gap remains, annealing has a share of the time.
+        """
+        search.check()
+        if search.simulated and search.best is not None:
+            chain = NetChain(search.problem, seed)
+            chain.start(search.best.device)
+            left = min(search.evaluations_left, 50 * atoms.count * search.problem.devices)
+            while left > 0:
+                made = chain.advance(min(left, SLICE), 0.0, 1.0)
+                search.count(made)
+                left -= max(made, 1)
+                if chain.best_cost < search.cost:
+                    search.confirm(Placement(chain.best), chain.best_cost)
+                search.check()
+                if made == 0:
+                    break
+            if relative_gap(search.cost, search.bound.value) > ENOUGH:
+                share = part_of(search, 0.5, 10.0)
+                most = min(share.evaluations or 2**62, FIGHT * atoms.count)
+                borrow(search, Annealing(), Budget(share.seconds, most), seed)
+
+    def _two(self, search: Search, atoms: Atoms, pair: tuple[int, int]) -> None:
+        """The exact cut, then prices on the memory of the device that is overfull."""
+        problem = search.problem
+        price = np.zeros(problem.devices)
+        low, high = 0.0, 0.0
+        tight = -1
+        for _ in range(self.prices):
+            cut = minimum_cut(two_device_arcs(problem, atoms, pair, price))
+            at = np.where(cut.source_side[: atoms.count], pair[0], pair[1]).astype(np.int32)
+            value = cut.value - float(
+                (price * np.where(np.isfinite(problem.capacity), problem.capacity, 0.0)).sum()
+            )
+            if value > search.bound.value:
+                name = "min cut" if not price.any() else "min cut with priced memory"
+                search.bound = Bound(value * (1 - 1e-12), name)
+            used = np.bincount(at, atoms.memory, problem.devices)
+            over = np.flatnonzero(used > problem.capacity)
+            search.try_device(at[atoms.of_op])
+            if len(over):
+                search.try_device(repair(problem, at[atoms.of_op]))
+            search.check()
+            if tight < 0:
+                if not len(over):
+                    return
+                tight = int(over[0])
+                high = float(atoms.time[np.isfinite(atoms.time)].mean() / max(atoms.memory.mean(), 1e-300))
+            elif tight in over:
+                low = price[tight]
+                high = max(high, 2 * low)
+            else:
+                high = price[tight]
+            price[tight] = high if price[tight] == low and high > low else 0.5 * (low + high)
+            if high - low <= 1e-9 * high:
+                return
+
+    def _many(self, search: Search, atoms: Atoms, usable: list[int]) -> None:
+        """Expansion moves from the best single device, and from the other single devices, until none
+        helps."""
+        problem = search.problem
+        nothing = np.zeros(problem.devices)
+        singles = list(single_devices(problem))
+        value = [search.try_device(device) for device in singles[: max(1, search.evaluations_left)]]
+        search.check()
+        for i in np.argsort(value, kind="stable")[:2].tolist():
+            device = singles[i]
+            at = np.empty(atoms.count, np.int32)
+            at[atoms.of_op] = device
+            cost = np.inf
+            for _ in range(self.sweeps):
+                before = cost
+                for target in usable:
+                    moved = expand(problem, atoms, at, target, nothing)
+                    candidate = Placement(moved[atoms.of_op])
+                    outcome = search.evaluator.evaluate(candidate)
+                    search.offer(candidate, outcome.value)
+                    search.check()
+                    if outcome.cost < cost:
+                        at, cost = moved, outcome.cost
+                        if not outcome.feasible:
+                            search.try_device(repair(problem, candidate.device))
+                            search.check()
+                if cost >= before:
+                    break

@@ -1,0 +1,91 @@
+"""What placers that work on one problem at the same time know together: the best placement and the best bound.
+
+A portfolio puts up a :class:`Board` for the threads of its members (:func:`using`). Every
+:class:`~loadmaster.placers.frame.search.Search` that begins in such a thread writes down what it finds and proves,
+takes over what is better, and ends when the board is closed.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from loadmaster.problem import Placement, Point, Problem
+from loadmaster.problem._placement import relative_gap
+from loadmaster.problem.bounds import Bound
+
+__all__ = ["Board", "board_of", "using"]
+
+
+class Board:
+    """The best of several searches; all methods may be called from any thread.
+
+    problem : the problem whose placements are written down; searches on others (a coarsened one, say) are
+        not concerned.
+    gap : the board closes when the relative gap is at most this.
+    """
+
+    def __init__(self, problem: Problem, bound: Bound, gap: float) -> None:
+        self.problem = problem
+        self.best: Placement | None = None
+        self.cost = math.inf
+        self.found_by = ""
+        self.bound = bound
+        self.proved_by = ""
+        self.history: list[Point] = []
+        self.evaluations = 0
+        self.closed = False
+        self._gap = gap
+        self._began = time.perf_counter()
+        self._lock = threading.Lock()
+
+    def offer(self, placement: Placement, cost: float, method: str) -> None:
+        """Write down a feasible placement if it is better than the one known."""
+        with self._lock:
+            if cost < self.cost:
+                self.best, self.cost, self.found_by = placement, cost, method
+                self.history.append(Point(time.perf_counter() - self._began, self.evaluations, cost))
+                self._judge()
+
+    def prove(self, bound: Bound, method: str) -> None:
+        """Write down a bound if it is better than the one known."""
+        with self._lock:
+            if bound.value > self.bound.value:
+                self.bound, self.proved_by = bound, method
+                self._judge()
+
+    def count(self, evaluations: int) -> None:
+        """Book evaluations of a member that has ended."""
+        with self._lock:
+            self.evaluations += evaluations
+
+    def close(self) -> None:
+        """Ask all members to end."""
+        self.closed = True
+
+    def _judge(self) -> None:
+        if relative_gap(self.cost, self.bound.value) <= self._gap:
+            self.closed = True
+
+
+_here: ContextVar[Board | None] = ContextVar("board", default=None)
+
+
+def board_of(problem: Problem) -> Board | None:
+    """The board of the present thread, if there is one for this problem."""
+    board = _here.get()
+    return board if board is not None and board.problem is problem else None
+
+
+@contextmanager
+def using(board: Board) -> Iterator[None]:
+    """Searches that begin in this thread inside the block use the board."""
+    token = _here.set(board)
+    try:
+        yield
+    finally:
+        _here.reset(token)

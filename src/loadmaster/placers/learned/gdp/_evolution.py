@@ -1,0 +1,279 @@
+"""Training ``gdp`` by evolution strategies: weights that make greedy decoding better on many problems at once.
+
+Every generation draws a few problems and pairs of opposite noise, decodes every problem with every disturbed
+set of weights, ranks the costs problem by problem, and steps along the noise weighted by rank. Only costs of whole
+placements are asked for, so that the rule in the decoder need not be smooth; ranks make problems of any size and
+difficulty count alike. Everything but the clock is a function of the seed and the generation, so that a run that
+was killed goes on from its state exactly as if nothing had been.
+
+References
+----------
+T. Salimans et al., "Evolution strategies as a scalable alternative to reinforcement learning", 2017. D. Kingma,
+J. Ba, "Adam: a method for stochastic optimization", ICLR 2015, for the step.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.arrays import FloatArray
+from loadmaster.errors import InputError
+from loadmaster.files import write_atomically
+from loadmaster.placers.learned.gdp._candidates import LoadTracks, TimeTracks, tracks_of
+from loadmaster.placers.learned.gdp._training_problems import FAMILIES, training_problem
+from loadmaster.placers.learned.gdp._weights import KINDS, PARTS, Weights, new_weights, span_of
+from loadmaster.problem import Concurrent, Offload, Problem
+from loadmaster.problem._evaluator import SimulatedEvaluator
+
+__all__ = ["Evolution", "Report", "Task", "Trainer", "pretrain_tasks"]
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """The settings of a training run."""
+
+    pairs: int = 12
+    """Pairs of opposite noise in a generation."""
+    problems: int = 6
+    """Problems of each kind in a generation."""
+    noise: float = 0.05
+    """Standard deviation of the noise."""
+    rate: float = 0.01
+    """Step of Adam."""
+    momentum: tuple[float, float] = (0.9, 0.99)
+    """Decays of Adam's averages."""
+    average: float = 0.98
+    """Decay of the running average of the weights, which is the result."""
+    pool: int = 40
+    """Problems of each kind that are kept; one of them is replaced in every generation."""
+    passes: int = 2
+    """Passes of each track while training."""
+    context: bool = True
+    """Train the context (messages along the graph and attention to its stretches) too."""
+
+
+class Task:
+    """One problem to train on, and what a set of weights costs there."""
+
+    def __init__(self, problem: Problem, passes: int) -> None:
+        self.problem = problem
+        # A round of sweeps is ten passes, so that one round is enough to learn from.
+        self.tracks = tracks_of(problem, passes if isinstance(problem.model, Concurrent | Offload) else 1)
+        self.kind = "time" if isinstance(self.tracks, TimeTracks) else "load"
+        self._check = SimulatedEvaluator(problem)
+
+    def cost(self, vector: FloatArray, turn: int) -> float:
+        """Mean of :meth:`costs`."""
+        found = self.costs(vector, turn)
+        return float(np.mean(found)) if found else 0.0
+
+    def costs(self, vector: FloatArray, turn: int) -> list[float]:
+        """Logarithm of the best cost of each of some tracks; the turn chooses them."""
+        found: list[float] = []
+        if isinstance(self.tracks, LoadTracks):
+            number = len(self.tracks.starts)
+            for device, cost in self.tracks.costed(vector, (turn % number,) if number else ()):
+                feasible = self._check.evaluate_batch(device)[1][0]
+                found.append(math.log(max(cost, 1e-300)) if feasible else 700.0)
+        else:
+            matched = [name for name in self.tracks.names if name.startswith("matching")]
+            names = ["ops", "chain" if turn % 2 == 0 or not matched else matched[turn // 2 % len(matched)]]
+            for name in names:
+                best = min(
+                    (self._check.evaluate(p).value for p in self.tracks.track(vector, name)), default=math.inf
+                )
+                found.append(math.log(max(best, 1e-300)) if best < math.inf else 700.0)
+        return found
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where a training run stands."""
+
+    generation: int
+    seconds: float
+    gain: dict[str, float]
+    """Kind -> mean logarithm of the cost with the weights so far against the weights at the beginning, on this
+    generation's problems; below 0 is better."""
+    evaluations: int
+
+
+Source = Callable[[int, int], Sequence[Task]]
+"""(generation, kind's number) -> the tasks of a generation."""
+
+
+def pretrain_tasks(seed: int, settings: Evolution, families: Sequence[str]) -> Source:
+    """Tasks from a pool of random problems that changes slowly.
+
+    Problem i of a kind depends on the seed and i alone. In generation g the pool holds problems g to g + ``pool``,
+    so that a run that goes on from a state sees what it would have seen.
+    """
+    known: OrderedDict[tuple[int, int], Task] = OrderedDict()
+
+    def tasks(generation: int, kind: int) -> Sequence[Task]:
+        rng = np.random.default_rng([seed, 3, kind, generation])
+        chosen = generation + rng.choice(settings.pool, settings.problems, replace=False)
+        for i in chosen.tolist():
+            if (kind, i) not in known:
+                problem = training_problem([seed, 5, kind, i], KINDS[kind], families)
+                known[kind, i] = Task(problem, settings.passes)
+        for key in [key for key in known if key[0] == kind and key[1] < generation]:
+            del known[key]
+        return [known[kind, i] for i in chosen.tolist()]
+
+    return tasks
+
+
+class Trainer:
+    """The state of a run: weights, Adam's averages, the average of the weights, and the generation."""
+
+    def __init__(
+        self,
+        source: Source,
+        settings: Evolution,
+        seed: int,
+        start: FloatArray | None = None,
+        *,
+        kinds: Sequence[str] = KINDS,
+        workers: int | None = None,
+    ) -> None:
+        self.source, self.settings, self.seed = source, settings, seed
+        self.kinds = tuple(kinds)
+        self.workers = workers or os.cpu_count() or 1
+        self.start = new_weights(seed) if start is None else start.copy()
+        self.vector = self.start.copy()
+        self.average = self.vector.copy()
+        self._first, self._second = np.zeros_like(self.vector), np.zeros_like(self.vector)
+        self.generation, self.seconds, self.evaluations = 0, 0.0, 0
+        self._frozen = np.zeros(len(self.vector), np.bool_) if settings.context else _context_mask()
+
+    # -- one generation --------------------------------------------------------------------------------------
+
+    def step(self) -> Report:
+        """One generation."""
+        began = time.perf_counter()
+        settings, g = self.settings, self.generation
+        rng = np.random.default_rng([self.seed, 7, g])
+        noise = rng.standard_normal((settings.pairs, len(self.vector)))
+        noise[:, self._frozen] = 0.0
+        gradient, gain = np.zeros_like(self.vector), {}
+        with ThreadPoolExecutor(self.workers) as pool:
+            for kind in self.kinds:
+                tasks = self.source(g, KINDS.index(kind))
+                jobs = [(task, sign * row) for task in tasks for row in noise for sign in (1.0, -1.0)]
+                costs = np.array(list(pool.map(lambda job: self._cost(*job), jobs)))
+                table = costs.reshape(len(tasks), 2 * settings.pairs)
+                weight = np.mean([centred_ranks(row) for row in table], axis=0)
+                along = (weight[0::2] - weight[1::2]) @ noise
+                span = span_of(kind)
+                gradient[span] = along[span] / (2 * settings.pairs)
+                now = list(pool.map(lambda task: task.cost(self.average, g), tasks))
+                then = list(pool.map(lambda task: task.cost(self.start, g), tasks))
+                gain[kind] = float(np.mean(np.array(now) - np.array(then)))
+                self.evaluations += len(jobs)
+        self._move(gradient)
+        self.generation += 1
+        self.seconds += time.perf_counter() - began
+        return Report(self.generation, self.seconds, gain, self.evaluations)
+
+    def _cost(self, task: Task, noise: FloatArray) -> float:
+        return task.cost(self.vector + self.settings.noise * noise, self.generation)
+
+    def _move(self, gradient: FloatArray) -> None:
+        """Adam, downhill: costs are ranked upwards."""
+        settings, g = self.settings, self.generation + 1
+        a, b = settings.momentum
+        self._first = a * self._first + (1 - a) * gradient
+        self._second = b * self._second + (1 - b) * gradient**2
+        mean, spread = self._first / (1 - a**g), self._second / (1 - b**g)
+        self.vector = self.vector - settings.rate * mean / (np.sqrt(spread) + 1e-12)
+        decay = min(settings.average, g / (g + 10.0))
+        self.average = decay * self.average + (1 - decay) * self.vector
+
+    # -- saving ----------------------------------------------------------------------------------------------
+
+    @property
+    def _origin(self) -> str:
+        return json.dumps([asdict(self.settings), self.seed, self.kinds, Weights(self.start, {}).digest])
+
+    def save(self, path: str | Path, families: Sequence[str]) -> None:
+        """Everything that the next generation depends on, in one file that is replaced as a whole."""
+        content = io.BytesIO()
+        origin = np.frombuffer(json.dumps([self._origin, list(families)]).encode(), np.uint8)
+        np.savez(
+            content, origin=origin, vector=self.vector, average=self.average, first=self._first,
+            second=self._second, numbers=np.array([self.generation, self.seconds, self.evaluations]),
+        )  # fmt: skip
+        write_atomically(path, content.getvalue())
+
+    def resume(self, path: str | Path, families: Sequence[str]) -> None:
+        """Go on from a state.
+
+        Raises
+        ------
+        InputError : the file is no such state, or one of another run.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as found:
+                origin = json.loads(found["origin"].tobytes())
+                arrays = {key: found[key] for key in ("vector", "average", "first", "second", "numbers")}
+        except Exception as error:  # numpy raises many kinds
+            raise InputError(f"{path}: is not the state of a training run ({error})") from None
+        if origin != [self._origin, list(families)]:
+            raise InputError(
+                f"{path}: is the state of a run with another seed, other settings or other families"
+            )
+        self.vector, self.average = arrays["vector"], arrays["average"]
+        self._first, self._second = arrays["first"], arrays["second"]
+        self.generation, self.evaluations = int(arrays["numbers"][0]), int(arrays["numbers"][2])
+        self.seconds = float(arrays["numbers"][1])
+
+
+def centred_ranks(cost: FloatArray) -> FloatArray:
+    """Ranks from -0.5 (least) to 0.5, ties sharing their mean.
+
+    >>> centred_ranks(np.array([3.0, 1.0, 3.0])).tolist()
+    [0.25, -0.5, 0.25]
+    """
+    _, place, count = np.unique(cost, return_inverse=True, return_counts=True)
+    if len(count) == 1:
+        return np.zeros(len(cost))
+    first = np.cumsum(count) - count
+    return ((first + (count - 1) / 2.0) / (len(cost) - 1) - 0.5)[place]
+
+
+def _context_mask() -> npt.NDArray[np.bool_]:
+    """Where in the vector the weights of the context are."""
+    wanted = ("enter", "down", "up", "query", "key", "value", "context")
+    parts = [
+        np.full(math.prod(shape), name.split("/")[1] in wanted, np.bool_) for name, shape in PARTS.items()
+    ]
+    return np.concatenate(parts)
+
+
+def families_without(left_out: Sequence[str]) -> tuple[str, ...]:
+    """The families to train on.
+
+    Raises
+    ------
+    InputError : a family is unknown, or none is left.
+    """
+    for family in left_out:
+        if family not in FAMILIES:
+            raise InputError(f"there is no family {family!r} to leave out: choose from {', '.join(FAMILIES)}")
+    left = tuple(family for family in FAMILIES if family not in left_out)
+    if not left:
+        raise InputError("every family is left out: there is nothing to train on")
+    return left

@@ -1,0 +1,1 @@
+"""HSDAG, improved: groups of ops and their devices from one policy."""

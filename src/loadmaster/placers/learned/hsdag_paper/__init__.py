@@ -1,0 +1,1 @@
+"""HSDAG as published."""

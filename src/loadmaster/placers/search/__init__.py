@@ -1,0 +1,1 @@
+"""Search: many placements evaluated, the best kept; walks, annealing, beams."""

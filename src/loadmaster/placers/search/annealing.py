@@ -1,0 +1,100 @@
+"""Simulated annealing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from loadmaster.placers.frame.feasible import atoms_of
+from loadmaster.placers.frame.search import Budget, Search
+from loadmaster.placers.frame.searcher import Searcher
+from loadmaster.placers.search._chains import Chain, new_chain
+from loadmaster.placers.search._walkers import WALKERS, Starts, Walker, first_start, run_walkers
+from loadmaster.problem import Placement, Problem
+
+__all__ = ["Annealing"]
+
+
+@dataclass(frozen=True)
+class Annealing(Searcher):
+    """Metropolis walks that cool down and are heated again, each cycle twice as long as the one before.
+
+    Two walks run side by side. The temperature is a multiple of what one atom weighs: its mean time and mean
+    transfers. A cycle starts from the best placement of the walk so far.
+
+    References
+    ----------
+    S. Kirkpatrick, C. Gelatt, M. Vecchi, "Optimization by simulated annealing", Science 220, 1983.
+    """
+
+    hot: float = 0.3
+    """Temperature at the start of a cycle, as a multiple of the mean weight of an atom."""
+    cold: float = 0.003
+    """Temperature at its end."""
+    length: float = 50.0
+    """Evaluations of the first cycle per atom and other device."""
+
+    name: ClassVar[str] = "annealing"
+    summary: ClassVar[str] = "simulated annealing in cycles of growing length"
+    unlimited: ClassVar[Budget] = Budget(seconds=10.0)
+
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
+        """Search until the budget is used up (10 seconds if it sets no limit)."""
+        problem = search.problem
+        fallback = first_start(search, start, seed)
+        search.check()
+        seeds = np.random.SeedSequence(seed).generate_state(2 * WALKERS, np.uint64).tolist()
+        walkers: list[Walker] = []
+        for i in range(WALKERS):
+            given = [fallback] if start is not None or i == 0 else []
+            starts = Starts(problem, given, seeds[i], fallback=fallback)
+            walkers.append(
+                _CoolingWalker(
+                    self, new_chain(problem, seeds[WALKERS + i], search.evaluator), starts, problem
+                )
+            )
+        run_walkers(search, walkers)
+
+
+class _CoolingWalker:
+    def __init__(self, settings: Annealing, chain: Chain, starts: Starts, problem: Problem) -> None:
+        self.chain = chain
+        self._starts = starts
+        self._settings = settings
+        atoms = atoms_of(problem)
+        movable = int((atoms.allowed.sum(axis=1) > 1).sum())
+        fastest = np.where(atoms.allowed, atoms.time, np.inf).min(axis=1, initial=np.inf)
+        self._mean = (float(fastest.sum()) + float(problem.mean_link.sum())) / max(atoms.count, 1)
+        self._length = max(1000, int(settings.length * movable * max(problem.devices - 1, 1)))
+        self._step = -1
+        self._temperature = 0.0
+
+    def walk(self, evaluations: int) -> int:
+        made = 0
+        while made < evaluations:
+            if self._step < 0:
+                self.chain.start(self._starts.next())
+                self._begin(self._length)
+                made += 1
+                continue
+            if self._step >= self._length:
+                self.chain.start(self.chain.best.copy())
+                self._begin(2 * self._length)
+                made += 1
+                continue
+            # The cooling is geometric, so a slice only has to know where it begins.
+            cooling = (self._settings.cold / self._settings.hot) ** (1.0 / self._length)
+            scale = self._settings.hot * self._mean / max(self.chain.best_cost, 1e-300)
+            step = self.chain.advance(
+                min(evaluations - made, self._length - self._step), scale * cooling**self._step, cooling
+            )
+            if step == 0:
+                return made
+            self._step += step
+            made += step
+        return made
+
+    def _begin(self, length: int) -> None:
+        self._length, self._step = length, 0

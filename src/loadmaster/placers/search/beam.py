@@ -1,0 +1,99 @@
+"""Beam search over list schedules, then a walk over placement and order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from loadmaster.placers.frame.constructed import scheduled
+from loadmaster.placers.frame.feasible import first_feasible
+from loadmaster.placers.frame.search import Budget, Search
+from loadmaster.placers.frame.searcher import Searcher
+from loadmaster.placers.rules.heft import heft_placements
+from loadmaster.placers.rules.lookahead import lookahead_schedule
+from loadmaster.placers.search._beam_kernel import beam_schedules
+from loadmaster.placers.search._order_walk import OrderWalk
+from loadmaster.problem import Concurrent, Placement, Problem
+from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
+
+__all__ = ["Beam"]
+
+
+WEIGHTS = ((1.0, 0.03, 0.02, 0.0), (1.0, 1.0, 0.0, 0.3), (0.3, 1.0, 0.3, 0.0), (1.0, 1.0, 0.0, 1.0))
+"""What schedules are compared by: the optimistic end of all ops so far, that of the last op, the work and the
+busy or idle time per device. None is best for all graphs, so all are tried."""
+OPS_EXPANDED = 300_000
+"""Widths are such that one beam appends at most so many ops."""
+
+
+@dataclass(frozen=True)
+class Beam(Searcher):
+    """Many list schedules side by side, the most promising kept, and then improved.
+
+    The beams are compared by PEFT's optimistic cost of what follows, in four ways. From the best schedule of
+    all (HEFT's and lookahead's included) a walk moves ops to other devices and to other turns in the
+    sequence, as long as the budget lasts.
+
+    References
+    ----------
+    P. S. Ow, T. E. Morton, "Filtered beam search in scheduling", Int. J. Production Research 26(1), 1988;
+    H. Arabnejad, J. G. Barbosa, IEEE TPDS 25(3), 2014, for the costs that guide it.
+    """
+
+    width: int = 64
+    """Schedules that are kept side by side; fewer on large graphs."""
+
+    name: ClassVar[str] = "beam"
+    summary: ClassVar[str] = "beam search over schedules, then a walk over placement and order"
+    unlimited: ClassVar[Budget] = Budget(seconds=10.0)
+
+    def supports(self, problem: Problem) -> str | None:
+        """Only ``concurrent``: the other models have no schedule."""
+        if isinstance(problem.model, Concurrent):
+            return None
+        return f"beam builds a schedule, and the {problem.model.name} model has none: use it with --model concurrent"
+
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
+        """Search until the budget is used up (10 seconds if it sets no limit)."""
+        problem = search.problem
+        check = SimulatedEvaluator(problem)
+        for placement in self._candidates(problem, start):
+            if check.evaluate(placement).feasible:
+                search.try_placement(placement)
+                search.check()
+        if search.best is None:
+            search.try_device(first_feasible(problem, seed))
+            search.check()
+        if search.simulated and problem.n:
+            self._improve(search, seed)
+
+    def _candidates(self, problem: Problem, start: Placement | None) -> Iterator[Placement]:
+        if start is not None:
+            yield start
+        if problem.n:
+            yield from heft_placements(problem)
+            yield from scheduled(problem, *lookahead_schedule(problem))
+            width = max(1, min(self.width, OPS_EXPANDED // problem.n // problem.devices))
+            for weights in WEIGHTS:
+                for device, begin in beam_schedules(problem, width, 4, problem.priority_order, weights):
+                    yield from scheduled(problem, device, begin)
+
+    def _improve(self, search: Search, seed: int) -> None:
+        """Walk from the best placement, in slices; with ``memory="peak"`` what does not fit is not kept."""
+        assert search.best is not None
+        begin = evaluate(search.problem, search.best).start
+        assert begin is not None
+        walk = OrderWalk(search.problem, search.best.device, begin, seed)
+        work = search.problem.n + search.problem.graph.edges + 1
+        slice_size = max(2, min(2000, 1_000_000 // work))
+        seen = search.cost
+        while True:
+            made = walk.advance(min(slice_size, search.evaluations_left))
+            search.count(made)
+            if walk.cost < seen * (1 - 1e-12):
+                seen = walk.cost
+                search.confirm(walk.placement, walk.cost)
+            search.check()
+            if made < 2:
+                return

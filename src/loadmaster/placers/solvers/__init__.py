@@ -1,0 +1,1 @@
+"""General solvers: CP-SAT and HiGHS on programs of each execution model."""

@@ -1,0 +1,1 @@
+"""Placement and schedule as a constraint program, for the ``concurrent`` model."""

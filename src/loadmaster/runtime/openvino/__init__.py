@@ -1,0 +1,1 @@
+"""OpenVINO as the engine: devices, profiles, submodels, and plans that run."""

@@ -1,0 +1,909 @@
+"""ONNX models become graphs with true shapes, work and weights, or are refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper, parser
+from typer.testing import CliRunner
+
+from loadmaster import api, zoo
+from loadmaster.cli import app
+from loadmaster.errors import InputError
+from loadmaster.graph import Graph, Network, load_onnx
+from loadmaster.graph.onnx import parse_shapes
+from loadmaster.plan import Plan
+
+SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
+"""Models that come with the onnx package."""
+HEADER = '<ir_version: 8, opset_import: ["" : 18, "custom" : 1]>\n'
+
+
+def write(path: Path, model: str | onnx.ModelProto, **weights: np.ndarray) -> Path:
+    """Save a model, given as text or as an object, with initializers added."""
+    if isinstance(model, str):
+        model = parser.parse_model(HEADER + model)
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Load a model from its text."""
+
+    def load(model, shapes=(), *, io=True, **weights) -> Network:
+        return load_onnx(write(tmp_path / "model.onnx", model, **weights), shapes, io=io)
+
+    return load
+
+
+@pytest.fixture
+def refused(load):
+    """The one sentence with which a model is refused."""
+
+    def refused(*arguments, **keywords) -> str:
+        with pytest.raises(InputError) as error:
+            load(*arguments, **keywords)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    return refused
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def edges(graph: Graph) -> set[tuple[str, str]]:
+    tail, head = graph.arcs
+    return {(graph.names[u], graph.names[v]) for u, v in zip(tail, head, strict=True)}
+
+
+def of(graph: Graph, what: str) -> dict[str, float]:
+    """A number by name of the op, where it is not zero."""
+    return {name: x for name, x in zip(graph.names, getattr(graph, what).tolist(), strict=True) if x}
+
+
+# -- real models ---------------------------------------------------------------------------------------------
+
+
+@cache
+def shipped(name: str) -> Network:
+    return load_onnx(SHIPPED / "light" / f"light_{name}.onnx")
+
+
+ALEXNET = (
+    54**2 * 96 * 3 * 11**2  # of 224 x 224 pixels; the paper's 227 would make it 55
+    + 26**2 * 256 * 48 * 5**2
+    + 12**2 * 9 * (384 * 256 + 384 * 192 + 256 * 192)
+    + 9216 * 4096
+    + 4096 * 4096
+    + 4096 * 1000
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "statistics", "macs"),
+    [
+        ("bvlc_alexnet", 60_965_224, 0, ALEXNET),  # Krizhevsky et al. 2012, with two groups
+        ("vgg19", 143_667_240, 0, 19_632_062_464),  # Simonyan and Zisserman 2015, configuration E
+        ("squeezenet", 1_235_496, 0, 349_151_936),  # Iandola et al. 2016, version 1.1
+        ("resnet50", 25_557_032, 53_120, 0),  # He et al. 2016; the statistics are those of its normalisations
+    ],
+)
+def test_known_networks_have_the_published_sizes(name, parameters, statistics, macs):
+    graph = shipped(name).graph
+    shapes = 16 * graph.op_types.count("Reshape")  # the shape itself is a constant, too
+    assert graph.param_bytes.sum() == 4 * (parameters + statistics) + shapes
+    heavy = np.array([kind in ("Conv", "Gemm") for kind in graph.op_types])
+    biases = sum(np.prod(s[0]) for s, h in zip(graph.output_shapes, heavy, strict=True) if h)
+    if macs:
+        assert graph.flops[heavy].sum() == 2 * macs + biases
+
+
+def test_a_resnet_from_onnx_is_the_resnet_of_the_zoo():
+    """Two frontends, two sets of rules, one architecture."""
+    ours, theirs = zoo.model("resnet-50"), shipped("resnet50").graph
+    weighted = np.array([kind in ("Conv", "Gemm") for kind in theirs.op_types])
+    assert theirs.flops[weighted].sum() - 1000 == 2 * ours.macs
+    counts, expected = Counter(theirs.op_types), Counter(ours.graph.op_types)
+    assert counts["Conv"] == expected["Conv"]
+    assert counts["BatchNormalization"] == expected["BatchNormalization"]
+    assert counts["Relu"] == expected["Relu"]
+
+
+@pytest.mark.parametrize("name", ["densenet121", "inception_v1", "inception_v2", "shufflenet", "resnet50"])
+def test_shapes_are_those_of_onnx(name):
+    """We infer node by node, onnx the whole model at once."""
+    path = SHIPPED / "light" / f"light_{name}.onnx"
+    whole = onnx.shape_inference.infer_shapes(onnx.load(path), data_prop=True).graph
+    known = {
+        info.name: tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim)
+        for info in (*whole.value_info, *whole.output)
+    }
+    graph = shipped(name).graph
+    compared = 0
+    for v, op in enumerate(graph.names):
+        node = next((node for node in whole.node if op in (node.name, node.output[0])), None)
+        if node is not None and node.output[0] in known:
+            assert graph.output_shapes[v][0] == known[node.output[0]]
+            compared += 1
+    assert compared > 0.9 * graph.n
+
+
+@cache
+def converted() -> list[Path]:
+    return sorted(SHIPPED.glob("*/*/model.onnx"))
+
+
+def test_models_exported_from_torch_give_the_shapes_of_their_recorded_outputs():
+    good, refused = 0, []
+    for path in converted():
+        recorded = sorted(path.parent.glob("test_data_set_0/output_*.pb"))
+        if path.parent.parent.name == "real" or not recorded:
+            continue
+        try:
+            network = load_onnx(path)
+        except InputError as error:
+            refused.append(str(error))
+            continue
+        outputs = [TensorProto.FromString(file.read_bytes()) for file in recorded]
+        shapes = [network.graph.output_shapes[v][0] for v in network.outputs]
+        assert shapes == [tuple(output.dims) for output in outputs], path
+        good += 1
+    assert good > 100
+    assert [
+        text for text in refused if not any(word in text for word in ("sequence", "strings", "'n'"))
+    ] == []
+
+
+DATA_DEPENDENT = {"Compress", "ImageDecoder", "NonMaxSuppression", "NonZero", "Unique", "MaxUnpool"}
+REFUSED = ("strings", "sequence", "optional", "has a graph inside", "branch that depends on data", "'Range'")
+
+
+def test_every_operator_gives_the_shapes_of_its_conformance_tests(tmp_path):
+    """ONNX's own conformance tests, some 1,800: their small inputs made constants, as exporters write them."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = collect_testcases(None)
+    seen, wrong = Counter(), []
+    for case in cases:
+        inputs, outputs = case.data_sets[0]
+        model = onnx.ModelProto()
+        model.CopyFrom(case.model)
+        for info in model.graph.output:
+            if info.type.HasField("tensor_type"):
+                info.type.tensor_type.ClearField("shape")
+        for info, value in list(zip(model.graph.input, inputs, strict=False))[::-1]:
+            array = np.asarray(value) if isinstance(value, np.ndarray | np.generic) else None
+            if array is not None and array.ndim <= 1 and array.size <= 64 and array.dtype != object:
+                model.graph.initializer.append(numpy_helper.from_array(array, info.name))
+                model.graph.input.remove(info)
+        try:
+            network = load_onnx(write(tmp_path / "model.onnx", model))
+        except InputError as error:
+            kinds = {node.op_type for node in model.graph.node}
+            depends = "is not known" in str(error) and kinds & DATA_DEPENDENT
+            if not depends and not any(word in str(error) for word in REFUSED):
+                wrong.append((case.name, str(error)))
+            continue
+        expected = [tuple(o.dims) if isinstance(o, TensorProto) else np.shape(o) for o in outputs]
+        found = [network.graph.output_shapes[v][0] for v in network.outputs]
+        if found != expected:
+            wrong.append((case.name, f"{found} instead of {expected}"))
+        seen.update(node.op_type for node in model.graph.node)
+    assert wrong == []
+    standard = {
+        schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == "" and not schema.deprecated
+    }
+    unseen = {
+        name
+        for name in standard
+        if not seen[name] and not name.startswith(("Sequence", "String", "Optional"))
+    }
+    untested = {"GlobalLpPool", "MaxRoiPool", "Multinomial", "RegexFullMatch", "Loop", "Scan"}
+    untested |= {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+    assert unseen <= untested | DATA_DEPENDENT | {"ConcatFromSequence", "SplitToSequence"}
+
+
+# -- small models, by hand -----------------------------------------------------------------------------------
+
+BLOCK = """
+block (float[N, 64, 14, 14] x) => (float[N, 64, 14, 14] y) {
+    [conv1] a = Conv <pads = [1, 1, 1, 1]> (x, w1)
+    [norm1] b = BatchNormalization (a, s, s, s, s)
+    [relu1] c = Relu (b)
+    [conv2] d = Conv <pads = [1, 1, 1, 1]> (c, w2, bias)
+    [add] e = Add (d, x)
+    [relu2] y = Relu (e)
+}
+"""
+
+
+BLOCK_WEIGHTS = {"w1": floats(64, 64, 3, 3), "w2": floats(64, 64, 3, 3), "s": floats(64), "bias": floats(64)}
+
+
+def resnet_block(load, batch=2, **keywords):
+    return load(BLOCK, [f"N={batch}"], **BLOCK_WEIGHTS, **keywords)
+
+
+def test_a_residual_block_in_closed_form(load):
+    network = resnet_block(load, batch=2)
+    graph, pixels = network.graph, 2 * 64 * 14 * 14
+    assert graph.name == "model"
+    assert graph.names == ("x", "conv1", "norm1", "relu1", "conv2", "add", "relu2", "y")
+    assert graph.op_types[0] == "Parameter"
+    assert graph.op_types[-1] == "Result"
+    assert of(graph, "flops") == {
+        "conv1": 2 * pixels * 64 * 9,
+        "norm1": 4 * pixels,
+        "relu1": pixels,
+        "conv2": 2 * pixels * 64 * 9 + pixels,
+        "add": pixels,
+        "relu2": pixels,
+    }
+    assert of(graph, "param_bytes") == {"conv1": 147_456, "norm1": 256, "conv2": 147_456 + 256}
+    assert of(graph, "bytes_written") == dict.fromkeys(graph.names[:-1], 4 * pixels)
+    assert of(graph, "bytes_read") == {
+        **dict.fromkeys(["conv1", "norm1", "relu1", "conv2", "relu2"], 4 * pixels),
+        "add": 8 * pixels,
+    }
+    assert edges(graph) == {
+        ("x", "conv1"),
+        ("x", "add"),
+        ("conv1", "norm1"),
+        ("norm1", "relu1"),
+        ("relu1", "conv2"),
+        ("conv2", "add"),
+        ("add", "relu2"),
+        ("relu2", "y"),
+    }
+    assert graph.tensor_bytes.tolist() == [4 * pixels] * 7
+    assert network.notes == ()
+
+
+def test_inputs_and_outputs_are_pinned_to_the_host(load, tmp_path):
+    network = resnet_block(load)
+    problem = api.problem(network, "p100-2")
+    assert [network.graph.names[v] for v in (*network.inputs, *network.outputs)] == ["x", "y"]
+    pinned = {network.graph.names[v]: int(problem.pin[v]) for v in np.flatnonzero(problem.pin >= 0)}
+    assert pinned == {"x": problem.cluster.host, "y": problem.cluster.host}
+    assert problem.time[list(network.inputs + network.outputs)].max() == 0.0
+    bare = resnet_block(load, io=False)
+    assert bare.graph.names == network.graph.names[1:-1]
+    assert of(bare.graph, "bytes_read") == of(network.graph, "bytes_read")
+
+
+ATTENTION = """
+block (float[B, S, 64] x) => (float[B, S, 64] y) {
+    [shape] sh = Shape (x)
+    zero = Constant <value = int64 {0}> ()
+    one = Constant <value = int64 {1}> ()
+    [batch] b0 = Gather (sh, zero)
+    [length] s0 = Gather (sh, one)
+    [batch1] b1 = Unsqueeze (b0, zero1)
+    [length1] s1 = Unsqueeze (s0, zero1)
+    [heads_shape] hs = Concat <axis = 0> (b1, s1, heads)
+    [flat_shape] fs = Concat <axis = 0> (b1, s1, minus)
+    [q] q = MatMul (x, wq)
+    [k] k = MatMul (x, wk)
+    [v] v = MatMul (x, wv)
+    [q4] q4 = Reshape (q, hs)
+    [k4] k4 = Reshape (k, hs)
+    [v4] v4 = Reshape (v, hs)
+    [qt] qt = Transpose <perm = [0, 2, 1, 3]> (q4)
+    [kt] kt = Transpose <perm = [0, 2, 3, 1]> (k4)
+    [vt] vt = Transpose <perm = [0, 2, 1, 3]> (v4)
+    [scores] sc = MatMul (qt, kt)
+    [scaled] sd = Div (sc, root)
+    [soft] so = Softmax (sd)
+    [mixed] mi = MatMul (so, vt)
+    [back] ba = Transpose <perm = [0, 2, 1, 3]> (mi)
+    [flat] fl = Reshape (ba, fs)
+    [out] ou = MatMul (fl, wo)
+    [sum] su = Add (ou, x)
+    [norm] y = LayerNormalization (su, g, be)
+}
+"""
+
+
+def attention(load, *shapes):
+    weights = {name: floats(64, 64) for name in ("wq", "wk", "wv", "wo")}
+    weights |= {"g": floats(64), "be": floats(64), "root": np.float32(4), "zero1": ints(0)}
+    return load(ATTENTION, shapes, heads=ints(4, 16), minus=ints(-1), **weights)
+
+
+def test_a_transformer_block_in_closed_form(load):
+    graph = attention(load, "B=2", "S=10").graph
+    tokens, scores = 2 * 10, 2 * 4 * 10 * 10
+    assert of(graph, "flops") == {
+        **dict.fromkeys(["q", "k", "v", "out"], 2 * tokens * 64 * 64),
+        "scores": 2 * scores * 16,
+        "scaled": scores,
+        "soft": 5 * scores,
+        "mixed": 2 * scores * 16,
+        "sum": tokens * 64,
+        "norm": 8 * tokens * 64,
+    }
+
+
+def test_arithmetic_on_shapes_is_constant(load):
+    """What an exporter writes to keep dimensions open is neither an op nor an edge once they are known."""
+    graph = attention(load, "x=2x10x64").graph
+    assert not {"Shape", "Gather", "Unsqueeze", "Concat", "Constant"} & set(graph.op_types)
+    assert dict(zip(graph.names, graph.output_shapes, strict=True))["q4"] == ((2, 10, 4, 16),)
+    assert dict(zip(graph.names, graph.output_shapes, strict=True))["flat"] == ((2, 10, 64),)
+    assert {u for u, v in edges(graph) if v == "q4"} == {"q"}
+
+
+def test_shapes_come_out_of_whatever_arithmetic_there_is(load):
+    """How torch writes ``mask.expand(-1, 4, s, s)``: ONNX's own data propagation gives up on it."""
+    text = """
+    g (float[B, S] x) => (float[B, 4, S, S] y) {
+        sh = Shape (x)
+        s0 = Gather (sh, one)
+        s1 = Unsqueeze (s0, zero)
+        half = Div (s0, one)
+        want = Concat <axis = 0> (minus, four, s1, s1)
+        rank = Shape (want)
+        ones = ConstantOfShape <value = int64[1] {1}> (rank)
+        negative = Mul (ones, minus)
+        unset = Equal (want, negative)
+        shape = Where (unset, ones, want)
+        first = Unsqueeze (x, axes)
+        [positions] p = Range (start, half, delta)
+        pf = Cast <to = 1> (p)
+        [shifted] sx = Add (first, pf)
+        [expand] y = Expand (sx, shape)
+    }"""
+    numbers = {"one": np.int64(1), "zero": ints(0), "minus": ints(-1), "four": ints(4), "axes": ints(1, 2)}
+    numbers |= {"start": np.int64(0), "delta": np.int64(1)}
+    graph = load(text, ["x=2x6"], **numbers).graph
+    assert graph.names == ("x", "first", "shifted", "expand", "y")
+    assert graph.output_shapes[graph.index["expand"]] == ((2, 4, 6, 6),)
+    assert graph.param_bytes[graph.index["shifted"]] == 6 * 4
+
+
+def test_a_recurrent_layer_with_several_outputs(load):
+    text = """
+    rnn (float[7, 3, 4] x) => (float[7, 1, 3, 5] y, float[1, 3, 5] h) {
+        [lstm] y, h0, c0 = LSTM <hidden_size = 5> (x, w, r, b)
+        [relu] h = Relu (h0)
+    }"""
+    graph = load(text, w=floats(1, 20, 4), r=floats(1, 20, 5), b=floats(1, 40)).graph
+    assert of(graph, "flops") == {"lstm": 7 * 3 * (2 * 20 * (4 + 5) + 5 * (28 + 8)), "relu": 15}
+    assert of(graph, "param_bytes") == {"lstm": 4 * (80 + 100 + 40)}
+    # A tensor for each port that somebody reads: the last cell state has no reader.
+    assert graph.output_shapes[graph.index["lstm"]] == ((7, 1, 3, 5), (1, 3, 5))
+    made = [t for t in range(graph.tensors) if graph.names[graph.tensor_producer[t]] == "lstm"]
+    assert [(graph.tensor_bytes[t], [graph.names[v] for v in graph.consumers(t)]) for t in made] == [
+        (4 * 7 * 3 * 5, ["y"]),
+        (4 * 3 * 5, ["relu"]),
+    ]
+
+
+def test_a_tensor_that_is_read_twice_by_one_op_is_one_edge(load):
+    graph = load("g (float[2, 3] x) => (float[2, 3] y) { y = Mul (x, x) }").graph
+    assert graph.edges == 2
+    assert of(graph, "bytes_read") == {"y": 24.0}
+
+
+def test_dropout_does_nothing_outside_training(load):
+    text = "g (float[2, 3] x) => (float[2, 3] y) { [a] t, mask = Dropout (x)\n [b] y = Relu (t) }"
+    graph = load(text).graph
+    assert graph.op_types == ("Parameter", "Identity", "Relu", "Result")
+    assert graph.bytes_written[graph.index["a"]] == 0
+
+
+def test_elements_narrower_than_a_byte(load):
+    text = HEADER.replace("18", "21") + "g (int4[3, 5] x) => (float[3, 5] y) { [cast] y = Cast <to = 1> (x) }"
+    graph = load(parser.parse_model(text)).graph
+    assert graph.tensor_bytes.tolist() == [8, 60]
+
+
+# -- names ---------------------------------------------------------------------------------------------------
+
+
+def test_names_are_those_of_the_nodes_made_unique(load):
+    text = """
+    g (float[2] x) => (float[2] y) {
+        a = Relu (x)
+        [same] b = Relu (a)
+        [same] c = Relu (b)
+        [a] d = Relu (c)
+        [same_1] e = Relu (d)
+        [x] y = Relu (e)
+    }"""
+    graph = load(text).graph
+    # Nodes keep their names; the input, the output and a node without a name step aside.
+    assert graph.names == ("x_1", "a_1", "same", "same_2", "a", "same_1", "x", "y")
+    assert len(set(graph.names)) == graph.n
+
+
+# -- constants -----------------------------------------------------------------------------------------------
+
+
+def test_constants_are_weights_of_their_readers(load):
+    text = """
+    g (float[2, 3] x) => (float[2, 4] y) {
+        k = Constant <value = float[3] {1.0, 2.0, 3.0}> ()
+        [scale] a = Mul (x, k)
+        [transpose] t = Transpose (w)
+        [cast] c = Cast <to = 1> (t)
+        [product] y = MatMul (a, c)
+    }"""
+    graph = load(text, w=np.zeros((4, 3), np.float16)).graph
+    assert graph.names == ("x", "scale", "product", "y")
+    assert of(graph, "param_bytes") == {"scale": 12, "product": 48}
+
+
+def test_a_large_weight_of_several_readers_is_stored_once_and_keeps_them_together(load):
+    text = """
+    g (float[8, 1024] x) => (float[8, 1024] y) {
+        [first] a = MatMul (x, w)
+        [second] b = MatMul (a, w)
+        [third] y = MatMul (b, other)
+    }"""
+    network = load(text, w=floats(1024, 1024), other=floats(1024, 1024))
+    graph, size = network.graph, 4 * 1024 * 1024
+    assert network.colocation == ((graph.index["first"], graph.index["second"]),)
+    assert of(graph, "param_bytes") == {"first": size, "third": size}
+    assert graph.bytes_read[graph.index["second"]] == size + 4 * 8 * 1024
+    problem = api.problem(network, "2acc+1cpu")
+    assert problem.class_of[graph.index["first"]] == problem.class_of[graph.index["second"]]
+
+
+def test_a_small_constant_is_copied_to_its_readers(load):
+    """Nobody is kept together by an epsilon."""
+    text = "g (float[8] x) => (float[8] y) { [a] t = Add (x, eps)\n [b] y = Add (t, eps) }"
+    network = load(text, eps=np.float32(1e-5))
+    assert network.colocation == ()
+    assert of(network.graph, "param_bytes") == {"a": 4, "b": 4}
+
+
+def test_a_table_is_not_read_whole_by_a_look_up(load):
+    text = """
+    g (int64[2, 5] ids) => (float[2, 5, 30000] y) {
+        [embed] e = Gather (table, ids)
+        [tied] t = Transpose <perm = [1, 0]> (table)
+        [logits] y = MatMul (e, t)
+    }"""
+    network = load(text, table=floats(30000, 64))
+    graph, size, rows = network.graph, 4 * 30000 * 64, 4 * 2 * 5 * 64
+    assert graph.names == ("ids", "table", "embed", "logits", "y")
+    assert graph.op_types[1] == "Constant"
+    assert of(graph, "param_bytes") == {"table": size}
+    assert graph.bytes_read[graph.index["embed"]] == 8 * 2 * 5 + rows
+    assert graph.bytes_read[graph.index["logits"]] == rows + size
+    assert ("table", "embed") in edges(graph)
+    problem = api.problem(network, "p100-2")
+    together = problem.class_of[[graph.index[name] for name in ("table", "embed", "logits")]]
+    assert len(set(together.tolist())) == 1
+    # As in the zoo: looking up takes the time of the rows, not of the table.
+    assert problem.time[graph.index["embed"]].max() < 0.1 * problem.time[graph.index["logits"]].max()
+
+
+def test_compressed_weights_stay_compressed(load):
+    text = """
+    g (float[2, 1024] x) => (float[2, 1024] y) {
+        [decompress] w = DequantizeLinear (q, s, z)
+        [product] y = MatMul (x, w)
+    }"""
+    graph = load(text, q=np.zeros((1024, 1024), np.int8), s=np.float32(1), z=np.int8(0)).graph
+    assert of(graph, "param_bytes") == {"product": 1024 * 1024 + 4 + 1}
+    assert of(graph, "flops") == {"product": 2 * 2 * 1024 * 1024}
+
+
+def test_a_constant_output_is_kept_by_the_result(load):
+    graph = load("g (float[2] x) => (float[2] y, float[3] z) { y = Relu (x) }", z=floats(3)).graph
+    assert of(graph, "param_bytes") == {"z": 12}
+
+
+def test_sparse_weights_take_what_they_store(tmp_path):
+    values = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    sparse = helper.make_sparse_tensor(
+        values, helper.make_tensor("i", TensorProto.INT64, [3], [0, 5, 9]), [10, 10]
+    )
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [10, 10]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y])
+    graph.sparse_initializer.append(sparse)
+    found = load_onnx(write(tmp_path / "m.onnx", helper.make_model(graph))).graph
+    assert of(found, "param_bytes") == {"y": 3 * 4 + 3 * 8}
+
+
+def test_what_no_output_needs_is_left_out_and_said(load):
+    text = """
+    g (float[2, 3] x) => (float[6] y) {
+        [dead] a = Exp (x)
+        [dead_too] b = Loop_like (a)
+        [only_its_shape] c = Concat <axis = 0> (x, x)
+        s = Shape (c)
+        [kept] y = Reshape (x, minus)
+    }"""
+    network = load(text.replace("Loop_like", "custom.Thing"), minus=ints(-1))
+    assert network.graph.names == ("x", "kept", "y")
+    assert network.notes == ("4 nodes left out, which no output needs",)
+
+
+# -- external data -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def external(tmp_path):
+    """A model whose tensors, the small ones too, are in a file of their own."""
+    text = "g (float[4, 6] x) => (float[Z, 3] y) { [flat] a = Reshape (x, s)\n [product] y = MatMul (a, w) }"
+    model = parser.parse_model(HEADER + text)
+    model.graph.initializer.append(numpy_helper.from_array(ints(2, 12), "s"))
+    model.graph.initializer.append(numpy_helper.from_array(floats(12, 3000)[:, :3].repeat(1000, 1), "w"))
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    return path
+
+
+def test_external_weights_count_without_being_read(external):
+    graph = load_onnx(external).graph
+    assert of(graph, "param_bytes") == {"flat": 16, "product": 4 * 12 * 3000}
+    file = external.parent / "weights.bin"
+    with file.open("r+b") as stream:
+        stream.truncate(64)  # the shape is in front; of the weights nothing is left
+    assert load_onnx(external).graph == graph
+
+
+def test_a_missing_external_file_is_named_where_a_shape_depends_on_it(external):
+    (external.parent / "weights.bin").unlink()
+    with pytest.raises(InputError) as error:
+        load_onnx(external)
+    assert "node 'flat' (Reshape)" in str(error.value)
+    assert "'s' in the file 'weights.bin'" in str(error.value)
+    assert load_onnx(external, {"a": (2, 12)}).graph.output_shapes[1] == ((2, 12),)
+
+
+# -- functions and control flow ------------------------------------------------------------------------------
+
+FUNCTION = """
+g (float[2, 3] x) => (float[2, 3] y) {
+    [first] t = custom.twice (x)
+    [second] y = custom.twice (t)
+}
+<domain: "custom", opset_import: ["" : VERSION]>
+twice (a) => (b) {
+    [inner] c = Relu (a)
+    b = Add (c, a)
+}
+"""
+
+
+def test_functions_are_inlined(load):
+    graph = load(FUNCTION.replace("VERSION", "18")).graph
+    assert Counter(graph.op_types) == {"Relu": 2, "Add": 2, "Parameter": 1, "Result": 1}
+    assert graph.flops.sum() == 4 * 6
+
+
+def test_a_function_for_another_operator_set_is_refused_by_name(refused):
+    assert "the function custom.twice cannot be inlined" in refused(FUNCTION.replace("VERSION", "11"))
+
+
+IF = """
+g (float[2, 3] x, bool data) => (float[2, 3] y) {
+    shape = Shape (x)
+    rank = Size (shape)
+    two = Constant <value = int64 {2}> ()
+    known = Equal (rank, two)
+    [branch] z = If (CONDITION) <
+        then_branch = yes () => (float[2, 3] t) { [a] u = Exp (x)
+            [b] t = Add (u, k) },
+        else_branch = no () => (float[2, 3] t) { [c] t = Relu (x) }
+    >
+    [last] y = Neg (z)
+}
+"""
+
+
+def test_a_branch_that_is_known_is_taken(load):
+    graph = load(IF.replace("CONDITION", "known"), k=floats(3)).graph
+    assert graph.names == ("x", "data", "a", "b", "last", "y")
+    assert ("b", "last") in edges(graph)
+    assert of(graph, "param_bytes") == {"b": 12}
+    other = load(IF.replace("CONDITION", "known").replace("int64 {2}", "int64 {3}"), k=floats(3)).graph
+    assert other.names == ("x", "data", "c", "last", "y")
+
+
+def test_a_branch_that_depends_on_data_is_refused_by_name(refused):
+    text = refused(IF.replace("CONDITION", "data"), k=floats(3))
+    assert "node 'branch' (If) takes a branch that depends on data" in text
+
+
+def test_loops_are_refused_by_name(tmp_path):
+    body = helper.make_graph(
+        [helper.make_node("Relu", ["s"], ["t"]), helper.make_node("Identity", ["c"], ["d"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, [2]),
+        ],
+        [
+            helper.make_tensor_value_info("d", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("t", TensorProto.FLOAT, [2]),
+        ],
+    )
+    node = helper.make_node("Loop", ["n", "", "x"], ["y"], name="forever", body=body)
+    infos = [
+        helper.make_tensor_value_info("n", TensorProto.INT64, []),
+        helper.make_tensor_value_info("x", 1, [2]),
+    ]
+    graph = helper.make_graph([node], "g", infos, [helper.make_tensor_value_info("y", 1, [2])])
+    with pytest.raises(InputError, match=r"node 'forever' \(Loop\) has a graph inside: control flow"):
+        load_onnx(write(tmp_path / "m.onnx", helper.make_model(graph)))
+
+
+# -- open sizes ----------------------------------------------------------------------------------------------
+
+OPEN = "g (float[batch, 3, height, W] image, float[batch, 7] more) => (float[M, N] y) { [a] y = Flatten (image) }"
+
+
+def test_an_open_dimension_is_named_with_its_input(refused):
+    text = refused(OPEN)
+    assert "input 'image': dimension 0 ('batch') of its shape batchx3xheightxW is open" in text
+    assert "--shape 'image=?x3x?x?', or --shape 'batch=…'" in text
+
+
+def test_shapes_and_named_dimensions_can_be_given(load):
+    whole = load(OPEN, ["image=2x3x8x9"])
+    assert whole.graph.output_shapes[0] == ((2, 3, 8, 9),)
+    assert whole.graph.output_shapes[1] == ((2, 7),)  # the batch of one is the batch of the other
+    assert load(OPEN, ["batch=2", "height=8", "W=9"]).graph == whole.graph
+    assert load(OPEN, {"image": (2, 3, 8, 9), "batch": (2,)}).graph == whole.graph
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (["image=2x4x8x9"], "dimension 1 of the input is 3 in"),
+        (["image=2x3x8"], "the input has 4 dimensions (batchx3xheightxW)"),
+        (["image=2x3x8x9", "more=3x7"], "dimension 0 ('batch') of the input is 2 in"),
+        (["image=2x3x8x9", "batch=3"], "dimension 0 ('batch') of the input is 3 in"),
+        (["imag=2x3x8x9"], "has no tensor or dimension 'imag': its inputs are 'image', 'more'"),
+        (["batch=2x3"], "'batch' is one dimension, so it takes one size"),
+        (["image=2x3x8x9", "y=2x3"], "--shape 'y=2x3': the tensor has the shape 2x216"),
+        (["image"], "--shape 'image' must be written NAME=SIZExSIZEx…"),
+        (["image=2,3,8,9"], "must be written NAME=SIZExSIZEx…"),
+        (["batch=1", "batch=2"], "'batch' is there twice"),
+        ([{"batch": (-1,)}], "sizes must be >= 0"),
+    ],
+)
+def test_a_wrong_shape_is_refused(refused, shapes, message):
+    given_shapes = shapes[0] if isinstance(shapes[0], dict) else shapes
+    assert message in refused(OPEN, given_shapes)
+
+
+def test_an_input_without_any_shape_needs_one(tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    path = write(tmp_path / "m.onnx", helper.make_model(graph))
+    with pytest.raises(InputError, match="input 'x' has no shape: give it as --shape 'x=…'"):
+        load_onnx(path)
+    assert load_onnx(path, ["x=4x5"]).graph.output_shapes[0] == ((4, 5),)
+
+
+def test_a_size_that_depends_on_data_is_asked_for(load, refused):
+    text = """
+    g (float[4, 5] x) => (float[R, Q] y) {
+        [where] n = NonZero (x)
+        [turn] t = Transpose (n)
+        [cast] y = Cast <to = 1> (t)
+    }"""
+    message = refused(text)
+    assert "node 'where' (NonZero): the shape of its output 'n' is not known" in message
+    assert "--shape 'n=2x?'" in message
+    graph = load(text, ["n=2x6"]).graph
+    assert graph.output_shapes[graph.index["cast"]] == ((6, 2),)
+
+
+def test_shapes_are_written_as_on_the_command_line():
+    assert parse_shapes(["a:0=1x3", "b=c=7"]) == {"a:0": (1, 3), "b=c": (7,)}
+    assert parse_shapes({"x": [1, 2]}) == {"x": (1, 2)}
+
+
+# -- unknown operators ---------------------------------------------------------------------------------------
+
+
+def test_an_unknown_operator_counts_by_its_bytes_and_is_noted(load, refused):
+    text = """
+    g (float[2, 3] x) => (float[2, 5] y) {
+        [mine] a = custom.Magic (x, w)
+        [theirs] b = custom.Magic (a, w)
+        [other] c = custom.Trick (b)
+        [last] y = Relu (c)
+    }"""
+    message = refused(text, w=floats(7))
+    assert (
+        "node 'mine' (Magic): the shape of its output 'a' is not known: give it as --shape 'a=…'" in message
+    )
+    network = load(text, ["a=2x4", "b=2x4", "c=2x5"], w=floats(7))
+    assert of(network.graph, "flops") == {"last": 10}
+    assert network.graph.bytes_written[network.graph.index["mine"]] == 32
+    assert of(network.graph, "param_bytes") == {"mine": 28, "theirs": 28}
+    unknown = "3 ops (custom.Magic, custom.Trick) counted by bytes alone, for their work is not known"
+    guessed = "3 outputs (Magic, Trick) taken to be of the type of the first input"
+    assert network.notes == (unknown, guessed)
+    assert unknown in api.problem(network, "2acc+1cpu").provenance
+
+
+def test_declared_shapes_help_with_unknown_operators(load):
+    text = """
+    g (float[batch, 3] x) => (float16[batch, 5] y) { [mine] y = custom.Magic (x) }"""
+    network = load(text, ["batch=4"])
+    assert network.graph.output_shapes[1] == ((4, 5),)
+    assert network.graph.bytes_written[1] == 4 * 5 * 2
+    assert len(network.notes) == 1
+
+
+def test_constants_do_not_pass_through_unknown_operators(load):
+    """It might draw random numbers."""
+    network = load(
+        "g (float[3] x) => (float[3] y) { c = custom.Noise (w)\n [add] y = Add (x, c) }", ["c=3"], w=floats(3)
+    )
+    assert "c" in network.graph.names
+
+
+def test_random_numbers_are_not_constants(load):
+    graph = load(
+        "g (float[3] x) => (float[3] y) { r = RandomNormal <shape = [3]> ()\n [add] y = Add (x, r) }"
+    ).graph
+    assert ("r", "add") in edges(graph)
+
+
+# -- files that are no models --------------------------------------------------------------------------------
+
+
+@cache
+def resnet_bytes() -> bytes:
+    text = HEADER.replace(', "custom" : 1', "") + BLOCK.replace("N,", "1,").replace("64", "2")
+    model = parser.parse_model(text)
+    for name, shape in {"w1": (2, 2, 3, 3), "w2": (2, 2, 3, 3), "s": (2,), "bias": (2,)}.items():
+        model.graph.initializer.append(numpy_helper.from_array(floats(*shape), name))
+    return model.SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("damaged") / "model.onnx"
+
+
+def test_a_model_that_is_cut_anywhere_is_refused(scratch):
+    whole = resnet_bytes()
+    for length in range(len(whole)):
+        scratch.write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"model\.onnx: is not a"):
+            load_onnx(scratch)
+    scratch.write_bytes(whole)
+    load_onnx(scratch)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
+@settings(max_examples=300)
+def test_a_damaged_model_is_refused_in_a_sentence_or_still_makes_sense(scratch, changes):
+    damaged = bytearray(resnet_bytes())
+    for place, value in changes:
+        damaged[place % len(damaged)] = value
+    scratch.write_bytes(damaged)
+    try:
+        network = load_onnx(scratch)
+    except InputError:
+        return
+    assert np.isfinite(network.graph.flops).all()
+
+
+@given(st.binary(max_size=100))
+def test_bytes_at_random_are_no_model(scratch, data):
+    scratch.write_bytes(data)
+    with pytest.raises(InputError):
+        load_onnx(scratch)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(InputError, match=r"nothing\.onnx: there is no such file"):
+        load_onnx(tmp_path / "nothing.onnx")
+    folder = tmp_path / "folder.onnx"
+    folder.mkdir()
+    with pytest.raises(InputError, match=r"folder\.onnx: cannot be read"):
+        load_onnx(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "g (float[2, 3] x, float[4, 5] w) => (float[N] y) { [p] y = MatMul (x, w) }",
+            "node 'p' (MatMul) does not fit",
+        ),
+        (
+            "g (float[2] x) => (float[2] y) { [r] y = Relu (z) }",
+            "node 'r' (Relu) reads 'z', which nothing before it",
+        ),
+        (
+            "g (float[2] x) => (float[2] y) { y = Relu (x)\n [r] y = Relu (x) }",
+            "makes 'y', which is there already",
+        ),
+        ("g (float[2] x) => (float[2] y) { z = Relu (x) }", "no node makes the output 'y'"),
+        ("g (string[2] x) => (string[2] y) { y = Identity (x) }", "input 'x' holds strings"),
+        ("g (seq(float[2]) x) => (float[2] y) { y = Identity (x) }", "input 'x' is a sequence"),
+    ],
+)
+def test_models_that_make_no_sense_are_refused(refused, text, message):
+    assert message in refused(text)
+
+
+# -- around it -----------------------------------------------------------------------------------------------
+
+
+def test_without_the_package_the_remedy_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InputError, match=r"needs the package onnx: pip install 'loadmaster\[onnx\]'"):
+        load_onnx(tmp_path / "model.onnx")
+
+
+def test_the_package_is_imported_only_for_models():
+    code = "import sys; from loadmaster import api; api.load('zoo:layered-5'); print('onnx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_model_is_known_by_its_suffix(tmp_path):
+    path = write(tmp_path / "Model.ONNX", OPEN)
+    assert isinstance(api.load(path, ["image=2x3x8x9"]), Network)
+    with pytest.raises(InputError, match="which is not an ONNX model"):
+        api.load("zoo:layered-5", ["x=1"])
+    with pytest.raises(InputError, match="loaded already"):
+        api.problem(zoo.model("layered-5"), shapes=["x=1"])
+
+
+def test_a_model_is_placed_and_its_plan_evaluated_on_the_command_line(tmp_path):
+    model, plan = write(tmp_path / "block.onnx", BLOCK, **BLOCK_WEIGHTS), tmp_path / "plan.json"
+    common = [str(model), "--shape", "N=8"]
+
+    def run(*arguments):
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    seen = run("inspect", *common, "--cluster", "p100-2", "--json")
+    assert seen["op_types"]["Conv"] == 2
+    assert seen["pinned_ops"] == 2
+    placed = run("place", *common, "--cluster", "p100-2", "--method", "heft", "-o", plan, "--json")
+    assert set(placed["placement"]) == {"x", "conv1", "norm1", "relu1", "conv2", "add", "relu2", "y"}
+    assert Plan.load(plan).graph_name == "block"
+    again = run("evaluate", *common, "--placement", plan, "--json")
+    assert again["cost"] == placed["cost"]
+    compared = run("compare", *common, "--methods", "single,heft", "--evaluations", "5", "--json")
+    assert [entry["method"] for entry in compared] == ["single", "heft"]
+    other = CliRunner().invoke(app, ["evaluate", str(model), "--shape", "N=4", "--placement", str(plan)])
+    assert other.exit_code == 2
+    assert "is a plan for another model" in other.stderr
+    left_open = CliRunner().invoke(app, ["inspect", str(model)])
+    assert left_open.exit_code == 2
+    assert left_open.stderr.count("\n") == 1

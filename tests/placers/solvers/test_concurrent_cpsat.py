@@ -1,0 +1,122 @@
+"""CP-SAT under ``concurrent``: equal to brute force over placements and orders, as the evaluator defines them."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import problems
+
+from loadmaster.errors import InfeasibleError
+from loadmaster.graph import layered
+from loadmaster.hardware import accelerators, roofline
+from loadmaster.placers import Budget
+from loadmaster.placers.frame.feasible import first_feasible
+from loadmaster.placers.frame.search import Search
+from loadmaster.placers.solvers.concurrent.cpsat import solve_concurrent, too_large_to_schedule
+from loadmaster.placers.solvers.concurrent.program import twin_devices
+from loadmaster.problem import Concurrent, Placement, Problem, Solution
+from loadmaster.problem._evaluator import SimulatedEvaluator
+
+
+def brute_force(problem: Problem) -> float:
+    """The least cost of any placement with any order.
+
+    An order that does not deadlock is as good as the sequence in which ops start, which is topological.
+    """
+    evaluator = SimulatedEvaluator(problem)
+    tail, head = problem.graph.arcs
+    orders = [np.argsort(p).astype(np.int32) for p in permutations(range(problem.n))]
+    orders = [order for order in orders if (order[tail] < order[head]).all()]
+    best = np.inf
+    for device in product(range(problem.devices), repeat=problem.n):
+        if evaluator.evaluate(Placement(np.array(device, np.int32))).cost < np.inf:
+            for order in orders:
+                best = min(best, evaluator.evaluate(Placement(np.array(device, np.int32), order=order)).value)
+    return best
+
+
+def solve(problem: Problem, seconds: float = 20.0, workers: int = 1) -> Solution:
+    with Search(problem, Budget(seconds=seconds), "cp-sat") as search:
+        search.try_device(first_feasible(problem))
+        solve_concurrent(search, workers=workers)
+    return search.solution(0, {})
+
+
+@settings(max_examples=30, deadline=None)
+@given(problems(Concurrent(), min_ops=2, max_ops=4, devices=st.sampled_from([2, 2, 3])))
+def test_the_optimum_is_that_of_brute_force(problem: Problem) -> None:
+    best = brute_force(problem)
+    assume(np.isfinite(best))
+    try:
+        solution = solve(problem)
+    except InfeasibleError:
+        pytest.fail("there is a feasible placement")
+    assert solution.cost == best
+    assert solution.bound <= best
+    assert solution.bound >= best * (1 - 1e-6)
+
+
+@settings(max_examples=10, deadline=None)
+@given(problems(Concurrent(), min_ops=5, max_ops=5, devices=st.just(2), constrained=False))
+def test_the_optimum_of_five_ops_on_two_devices(problem: Problem) -> None:
+    assert solve(problem).cost == brute_force(problem)
+
+
+@settings(max_examples=15, deadline=None)
+@given(problems(Concurrent(memory="peak"), min_ops=2, max_ops=4, devices=st.just(2)))
+def test_the_bound_holds_for_peak_memory_too(problem: Problem) -> None:
+    best = brute_force(problem)
+    assume(np.isfinite(best))
+    try:
+        solution = solve(problem)
+    except InfeasibleError:
+        assume(False)  # only an order makes room
+    assert solution.bound <= best
+    assert solution.cost >= best
+
+
+def test_fifteen_ops_are_solved_to_optimality() -> None:
+    graph, cluster = layered(15, width=3, seed=3), accelerators(2, 1)
+    problem = Problem.make(graph, cluster, Concurrent(), time=roofline(graph, cluster))
+    solution = solve(problem, workers=4)
+    assert solution.optimal
+    assert solution.bound_by == "CP-SAT schedule" or solution.gap == 0
+
+
+def test_devices_are_twins_only_if_nothing_tells_them_apart() -> None:
+    graph, cluster = layered(6, seed=3), accelerators(3, 1)
+    time = roofline(graph, cluster)
+    problem = Problem.make(graph, cluster, Concurrent(), time=time)
+    assert twin_devices(problem) == [[0, 1, 2]]
+    pinned = Problem.make(graph, cluster, Concurrent(), time=time, pins={2: 1})
+    assert twin_devices(pinned) == [[0, 2]]
+    latency = problem.latency.copy()
+    latency[0, 3] *= 2
+    assert twin_devices(Problem.make(graph, cluster, Concurrent(), time=time, latency=latency)) == [[1, 2]]
+
+
+def test_what_is_too_large_is_left_alone() -> None:
+    graph, cluster = layered(2000), accelerators(2, 1)
+    problem = Problem.make(graph, cluster, Concurrent(), time=roofline(graph, cluster))
+    assert too_large_to_schedule(problem) is not None
+    solution = solve(problem, seconds=1.0)
+    assert solution.bound_by != "CP-SAT schedule"
+
+
+def test_an_interrupt_keeps_the_best_so_far() -> None:
+    graph, cluster = layered(40, width=5, seed=1), accelerators(2, 1)
+    problem = Problem.make(graph, cluster, Concurrent(), time=roofline(graph, cluster))
+
+    def interrupt(progress: object) -> None:
+        raise KeyboardInterrupt
+
+    search = Search(problem, Budget(), "cp-sat", on_progress=interrupt)
+    with search:
+        search.try_device(first_feasible(problem))
+        solve_concurrent(search, workers=1)
+    assert search.stopped == "interrupted"
+    assert search.best is not None
