@@ -17,6 +17,7 @@ from loadmaster.graph import Graph
 from loadmaster.graph.order import csr_from_pairs, sum_by
 from loadmaster.hardware import Cluster
 from loadmaster.notebook import facts_html, rows_html
+from loadmaster.problem._exact_ranks import exact_ranks
 from loadmaster.problem._model import ExecutionModel
 from loadmaster.units import bytes_text, seconds_text
 
@@ -399,8 +400,12 @@ class Problem:
 
     @cached_property
     def priority_order(self) -> IntArray:
-        """(n,) ops by falling upward rank, ties by topological position: a topological order."""
-        return np.lexsort((self.graph.position, -self.upward_rank)).astype(np.int32)
+        """(n,) ops by falling upward rank, ties by topological position: a topological order.
+
+        Ranks are compared in exact arithmetic on the given doubles, so that equal ones tie however they are summed.
+        """
+        rank = exact_ranks(self)
+        return np.array(sorted(self.graph.topological_order.tolist(), key=lambda v: -rank[v]), np.int32)
 
 
 def classes_of(n: int, colocation: Iterable[Iterable[int]]) -> IntArray:

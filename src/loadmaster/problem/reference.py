@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from fractions import Fraction
 
 import numpy as np
 
@@ -145,6 +146,25 @@ def _pipeline(problem: Problem, device: list[int]) -> _Run:
     return run
 
 
+def _priorities(problem: Problem) -> dict[int, int]:
+    """Place of each op by falling upward rank, a sum of fractions, so that nothing is rounded; 0 comes first."""
+    graph, devices = problem.graph, range(problem.devices)
+    pairs = [(d, e) for d in devices for e in devices if d != e]
+    rank: dict[int, Fraction] = {}
+    for v in reversed(graph.topological_order.tolist()):
+        times = [Fraction(problem.time[v, d]) for d in devices if not math.isinf(problem.time[v, d])]
+        below = Fraction(0)
+        for t in np.flatnonzero(graph.tensor_producer == v).tolist():
+            size = Fraction(problem.size[t])
+            links = [Fraction(problem.latency[p]) + size * Fraction(problem.rate[p]) for p in pairs]
+            link = sum(links, Fraction(0)) / max(len(pairs), 1)
+            for u in graph.consumer_op[graph.consumer_ptr[t] : graph.consumer_ptr[t + 1]].tolist():
+                below = max(below, link + rank[u])
+        rank[v] = sum(times, Fraction(0)) / max(len(times), 1) + below
+    first = sorted(range(problem.n), key=lambda v: (-rank[v], int(graph.position[v])))
+    return {v: place for place, v in enumerate(first)}
+
+
 def _concurrent(problem: Problem, placement: Placement) -> _Run:
     """A discrete-event simulation, one instant after another."""
     graph, run, model = problem.graph, _Run(problem), problem.model
@@ -153,7 +173,7 @@ def _concurrent(problem: Problem, placement: Placement) -> _Run:
     if any(math.isinf(problem.time[v, device[v]]) for v in range(problem.n)):
         return run
     ops = range(problem.n)
-    priority = {v: r for r, v in enumerate(problem.priority_order.tolist())}
+    priority = _priorities(problem)
     strict = placement.order is not None or model.schedule == "static"
     key = {v: (0, priority[v]) for v in ops}
     if placement.order is not None:
