@@ -28,6 +28,7 @@ from loadmaster.placers.rules.random import Random
 from loadmaster.placers.rules.single import Single
 from loadmaster.placers.search.annealing import Annealing
 from loadmaster.placers.search.beam import Beam
+from loadmaster.placers.search.exhaustive import Exhaustive
 from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.placers.solvers.exact import CpSat, Exact, Milp
 from loadmaster.placers.stages.balanced import Balanced
@@ -68,6 +69,7 @@ PLACERS: dict[str, Placer] = {
         MinCut(),
         LocalSearch(),
         Annealing(),
+        Exhaustive(),
         IdealDp(),
         LinearDp(),
         Frontier(),

@@ -15,6 +15,7 @@ from loadmaster.placers.columns.calls import Calls
 from loadmaster.placers.columns.frontier import Frontier
 from loadmaster.placers.cuts.min_cut import MinCut
 from loadmaster.placers.frame.board import Board, using
+from loadmaster.placers.frame.exhaust import MOST, placements_of
 from loadmaster.placers.frame.feasible import prove_infeasible
 from loadmaster.placers.frame.placer import Placer, parameters
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
@@ -27,6 +28,7 @@ from loadmaster.placers.rules.peft import Peft
 from loadmaster.placers.rules.single import Single
 from loadmaster.placers.search.annealing import Annealing
 from loadmaster.placers.search.beam import Beam
+from loadmaster.placers.search.exhaustive import Exhaustive
 from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.placers.solvers.exact import CpSat, Exact
 from loadmaster.placers.stages.ideal_dp import IdealDp
@@ -85,6 +87,8 @@ def lineup_of(problem: Problem) -> Lineup:
     def fitting(members: tuple[Placer, ...]) -> tuple[Placer, ...]:
         return tuple(member for member in members if member.supports(problem) is None)
 
+    if placements_of(problem) <= MOST:
+        provers = (Exhaustive(), *provers)
     beside = isinstance(problem.model, Concurrent) or problem.n > LARGE
     return Lineup(fitting(rules), fitting(provers), fitting(searchers), beside)
 

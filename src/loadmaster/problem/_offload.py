@@ -71,6 +71,27 @@ class OffloadSimulator:
         evaluation = self.evaluate(placement)
         return evaluation.cost, not evaluation.violations
 
+    def best_calls(self, device: IntArray) -> tuple[FloatArray, IntArray]:
+        """(k,) least costs of (k, n) placements over all their calls, and (k, n) those calls, by trying every one.
+
+        ``max_calls`` to the power of the ops on accelerators are tried: for small problems. Infinite where none is
+        possible.
+        """
+        graph, n = self.problem.graph, self.problem.n
+        best, calls = np.full(len(device), np.inf), np.zeros((len(device), n), np.int32)
+        work = np.zeros(n, np.int32), np.empty(n), np.empty(n), np.zeros(self.problem.devices)
+        _best_calls(
+            *self._arrays,
+            graph.topological_order,
+            *graph.successors,
+            device,
+            self.max_calls,
+            *work,
+            best,
+            calls,
+        )
+        return best, calls
+
     def evaluate(self, placement: Placement) -> Evaluation:
         """The calls with their start and end."""
         problem, device = self.problem, placement.device
@@ -290,3 +311,52 @@ def _offload(  # type: ignore[no-untyped-def]
                         stack[top] = s + 1
                         top += 1
         cost[row] = finish if done == units else np.inf
+
+
+@njit(cache=True, nogil=True)
+def _best_calls(  # type: ignore[no-untyped-def]
+    scan, pred_ptr, pred, out_ptr, out_tensor, consumer_ptr, consumer_op, pool, time, size,
+    send_latency, send_rate, recv_latency, recv_rate, order, next_ptr, next_op, device, most,
+    call, start, end, comm, best, calls,
+):  # fmt: skip
+    """Count through all numberings of calls; those that leave out a number, or hold a call with a hole, are skipped."""
+    n, devices = time.shape
+    cost, made = np.empty(1), np.empty(1, np.int32)
+    used, ops = np.zeros((devices, most), np.int32), np.empty(n, np.int32)
+    for row in range(len(device)):
+        where = device[row]
+        call[:] = 0
+        while True:
+            used[:] = 0
+            for v in range(n):
+                used[where[v], call[v]] += 1
+            fits = True
+            for d in range(devices):
+                for c in range(1, most):
+                    fits &= used[d, c] == 0 or used[d, c - 1] > 0
+            if fits and most > 1:
+                for d in range(devices):
+                    for c in range(most):
+                        if fits and not pool[d] and used[d, c] > 1:
+                            size_of = 0
+                            for v in range(n):
+                                if where[v] == d and call[v] == c:
+                                    ops[size_of] = v
+                                    size_of += 1
+                            fits = _is_convex(order, next_ptr, next_op, ops[:size_of])
+            if fits:
+                _offload(
+                    scan, pred_ptr, pred, out_ptr, out_tensor, consumer_ptr, consumer_op, pool, time, size,
+                    send_latency, send_rate, recv_latency, recv_rate, device[row : row + 1], True, call, start, end,
+                    comm, cost, made,
+                )  # fmt: skip
+                if cost[0] < best[row]:
+                    best[row] = cost[0]
+                    calls[row] = call
+            v = 0
+            while v < n and (pool[where[v]] or call[v] == most - 1):
+                call[v] = 0
+                v += 1
+            if v == n:
+                break
+            call[v] += 1

@@ -65,6 +65,7 @@ class MinCut(Searcher):
 
     name: ClassVar[str] = "min-cut"
     summary: ClassVar[str] = "minimum cut: optimal for two devices, expansion moves for more"
+    exhausts: ClassVar[bool] = True
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``serial``: there the cost is a sum over ops and tensors."""

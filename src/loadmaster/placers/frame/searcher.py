@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from loadmaster.placers.frame.exhaust import exhaust
 from loadmaster.placers.frame.feasible import first_feasible, prove_infeasible
 from loadmaster.placers.frame.placer import parameters
 from loadmaster.placers.frame.search import SOLVE_FROM, Budget, ProgressCallback, Search
@@ -22,6 +23,8 @@ class Searcher:
     """What it takes where the caller sets no limit; by default it ends by itself."""
     warm_up: ClassVar[int] = SOLVE_FROM
     """Evaluations on a tiny problem after which every part of the method has been loaded or compiled."""
+    exhausts: ClassVar[bool] = False
+    """A problem with few placements is enumerated first: for methods that search as long as they may."""
 
     def supports(self, problem: Problem) -> str | None:
         """Everything."""
@@ -45,7 +48,8 @@ class Searcher:
         prove_infeasible(problem)
         limits = self.unlimited if budget == Budget() else budget
         with Search(problem, limits, self.name, evaluator, on_progress) as search:
-            self.explore(search, start, seed)
+            if not (self.exhausts and exhaust(search)):
+                self.explore(search, start, seed)
             if search.best is None:
                 search.try_device(first_feasible(problem, seed))
         return search.solution(seed, parameters(self))

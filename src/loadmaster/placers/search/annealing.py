@@ -39,6 +39,7 @@ class Annealing(Searcher):
     name: ClassVar[str] = "annealing"
     summary: ClassVar[str] = "simulated annealing in cycles of growing length"
     unlimited: ClassVar[Budget] = Budget(seconds=10.0)
+    exhausts: ClassVar[bool] = True
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until the budget is used up (10 seconds if it sets no limit)."""

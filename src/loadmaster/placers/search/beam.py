@@ -47,6 +47,7 @@ class Beam(Searcher):
     name: ClassVar[str] = "beam"
     summary: ClassVar[str] = "beam search over schedules, then a walk over placement and order"
     unlimited: ClassVar[Budget] = Budget(seconds=10.0)
+    exhausts: ClassVar[bool] = True
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``concurrent``: the other models have no schedule."""

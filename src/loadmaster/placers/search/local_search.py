@@ -49,6 +49,7 @@ class LocalSearch(Searcher):
     name: ClassVar[str] = "local-search"
     summary: ClassVar[str] = "iterated local search from many starts"
     unlimited: ClassVar[Budget] = Budget(seconds=10.0)
+    exhausts: ClassVar[bool] = True
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until the budget is used up (10 seconds if it sets no limit)."""
