@@ -7,16 +7,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 from workload_files import WORKLOADS
 
-# -- hypothesis: HYPOTHESIS_PROFILE=thorough looks at thousands of examples -----------------------------------
+# -- hypothesis: the same examples every time; HYPOTHESIS_PROFILE=explore draws anew, thorough by the thousand ----
 
 # The first example of a test may compile its kernels.
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile("default", deadline=None, max_examples=100, suppress_health_check=SLOW)
-settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
-settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=5000)
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI", "").lower() == "true" else "default")
+settings.register_profile(
+    "repeat", deadline=None, max_examples=100, suppress_health_check=SLOW, derandomize=True, database=None
 )
+settings.register_profile("explore", parent=settings.get_profile("repeat"), derandomize=False)
+settings.register_profile("thorough", parent=settings.get_profile("explore"), max_examples=5000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 # -- public workloads ----------------------------------------------------------------------------------------
 
