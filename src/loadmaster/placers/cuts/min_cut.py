@@ -23,6 +23,7 @@ from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.search._chains import NetChain
 from loadmaster.placers.search._incumbents import borrow, part_of
 from loadmaster.placers.search.annealing import Annealing
+from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.problem import Placement, Problem, Serial
 from loadmaster.problem._placement import relative_gap
 from loadmaster.problem.bounds import Bound
@@ -35,7 +36,7 @@ ENOUGH = 1e-3
 SLICE = 20_000
 """Moves between two looks at the clock."""
 FIGHT = 2000
-"""Moves per atom that annealing makes at most for the sake of a gap."""
+"""Moves per atom that a search makes at most for the sake of a gap."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class MinCut(Searcher):
     def _polish(self, search: Search, atoms: Atoms, seed: int) -> None:
         """A descent by single moves: what a repair displaced, or expansions overlooked, finds a better place.
 
-        Where a gap remains, annealing has a share of the time.
+        Where a gap remains, annealing and then local search have a share of the time.
         """
         search.check()
         if search.simulated and search.best is not None:
@@ -141,10 +142,12 @@ class MinCut(Searcher):
                 search.check()
                 if made == 0:
                     break
-            if relative_gap(search.cost, search.bound.value) > ENOUGH:
-                share = part_of(search, 0.5, 10.0)
-                most = min(share.evaluations or 2**62, FIGHT * atoms.count)
-                borrow(search, Annealing(), Budget(share.seconds, most), seed)
+            for searcher in (Annealing(), LocalSearch()):
+                if relative_gap(search.cost, search.bound.value) > ENOUGH:
+                    share = part_of(search, 0.5, 10.0)
+                    most = min(share.evaluations or 2**62, FIGHT * atoms.count)
+                    borrow(search, searcher, Budget(share.seconds, most), seed)
+                    search.check()
 
     def _two(self, search: Search, atoms: Atoms, pair: tuple[int, int]) -> None:
         """The exact cut, then prices on the memory of the device that is overfull."""

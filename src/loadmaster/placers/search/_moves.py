@@ -1,4 +1,4 @@
-"""Random feasible moves: one atom, a connected cluster, or a swap.
+"""Random feasible moves: one atom, a connected cluster, a swap, or a short chain where memory is full.
 
 Everything that searches locally draws its moves here, so that local search and annealing differ only in what
 they accept.
@@ -148,6 +148,30 @@ def propose(  # type: ignore[no-untyped-def]
         total += memory[atom[i]]
         if not allowed[atom[i], there]:
             return 0
-    if used[there] + total > capacity[there]:
+    over = used[there] + total - capacity[there]
+    if over <= 0.0:
+        return count
+    return _eject(movable, allowed, memory, capacity, rng, at, used, atom, target, count, total, over)
+
+
+@njit(cache=True, nogil=True)
+def _eject(  # type: ignore[no-untyped-def]
+    movable, allowed, memory, capacity, rng, at, used, atom, target, count, total, over
+):
+    """Make room for a move to a full device: another atom leaves it for a device with room, the first one's or a
+    third. Returns how many atoms move then, 0 if none was found in a few draws."""
+    here, there, devices = at[atom[0]], target[0], allowed.shape[1]
+    if count == LONGEST:
         return 0
-    return count
+    for _ in range(6):
+        b = movable[_below(rng, len(movable))]
+        if at[b] != there or memory[b] < over:
+            continue
+        first = _below(rng, devices)
+        for i in range(devices):
+            e = (first + i) % devices
+            freed = total if e == here else 0.0
+            if e != there and allowed[b, e] and used[e] - freed + memory[b] <= capacity[e]:
+                atom[count], target[count] = b, e
+                return count + 1
+    return 0

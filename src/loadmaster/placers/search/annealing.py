@@ -22,7 +22,8 @@ class Annealing(Searcher):
     """Metropolis walks that cool down and are heated again, each cycle twice as long as the one before.
 
     Two walks run side by side. The temperature is a multiple of what one atom weighs: its mean time and mean
-    transfers. A cycle starts from the best placement of the walk so far.
+    transfers. A cycle starts from the best placement of the walk so far; every other one that follows a cycle in vain
+    starts afresh, since constraints may wall that placement in.
 
     References
     ----------
@@ -70,7 +71,8 @@ class _CoolingWalker:
         self._mean = (float(fastest.sum()) + float(problem.mean_link.sum())) / max(atoms.count, 1)
         self._length = max(1000, int(settings.length * movable * max(problem.devices - 1, 1)))
         self._step = -1
-        self._temperature = 0.0
+        self._vain = 0
+        self._best_before = np.inf
 
     def walk(self, evaluations: int) -> int:
         made = 0
@@ -81,7 +83,10 @@ class _CoolingWalker:
                 made += 1
                 continue
             if self._step >= self._length:
-                self.chain.start(self.chain.best.copy())
+                self._vain = 0 if self.chain.best_cost < self._best_before else self._vain + 1
+                self._best_before = self.chain.best_cost
+                fresh = self._vain % 2 == 1
+                self.chain.start(self._starts.next() if fresh else self.chain.best.copy())
                 self._begin(2 * self._length)
                 made += 1
                 continue

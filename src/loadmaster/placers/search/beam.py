@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from loadmaster.placers.frame.constructed import scheduled
-from loadmaster.placers.frame.feasible import first_feasible
+from loadmaster.placers.frame.feasible import atoms_of, first_feasible
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.rules.heft import heft_placements
 from loadmaster.placers.rules.lookahead import lookahead_schedule
 from loadmaster.placers.search._beam_kernel import beam_schedules
 from loadmaster.placers.search._order_walk import OrderWalk
+from loadmaster.placers.search._walkers import Starts
 from loadmaster.problem import Concurrent, Placement, Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
 
@@ -25,6 +27,8 @@ WEIGHTS = ((1.0, 0.03, 0.02, 0.0), (1.0, 1.0, 0.0, 0.3), (0.3, 1.0, 0.3, 0.0), (
 busy or idle time per device. None is best for all graphs, so all are tried."""
 OPS_EXPANDED = 300_000
 """Widths are such that one beam appends at most so many ops."""
+STUCK = 20
+"""A walk ends after so many evaluations without improvement per atom and device."""
 
 
 @dataclass(frozen=True)
@@ -81,20 +85,30 @@ class Beam(Searcher):
                     yield from scheduled(problem, device, begin)
 
     def _improve(self, search: Search, seed: int) -> None:
-        """Walk from the best placement, in slices; with ``memory="peak"`` what does not fit is not kept."""
+        """Walks from the best placement and then, each time one is stuck, from another one, in slices.
+
+        With ``memory="peak"`` what does not fit is not kept.
+        """
         assert search.best is not None
-        begin = evaluate(search.problem, search.best).start
-        assert begin is not None
-        walk = OrderWalk(search.problem, search.best.device, begin, seed)
-        work = search.problem.n + search.problem.graph.edges + 1
-        slice_size = max(2, min(2000, 1_000_000 // work))
-        seen = search.cost
+        problem = search.problem
+        starts = Starts(problem, [], seed, fallback=search.best.device)
+        patience = STUCK * (atoms_of(problem).count * problem.devices + 50)
+        slice_size = max(2, min(2000, 1_000_000 // (problem.n + problem.graph.edges + 1)))
+        placement = search.best
         while True:
-            made = walk.advance(min(slice_size, search.evaluations_left))
-            search.count(made)
-            if walk.cost < seen * (1 - 1e-12):
-                seen = walk.cost
-                search.confirm(walk.placement, walk.cost)
-            search.check()
-            if made < 2:
-                return
+            begin = evaluate(problem, placement).start
+            assert begin is not None
+            walk = OrderWalk(problem, placement.device, begin, seed)
+            reached, idle = math.inf, 0
+            while idle < patience:
+                made = walk.advance(min(slice_size, search.evaluations_left))
+                search.count(made)
+                idle += made
+                if walk.cost < reached * (1 - 1e-12):
+                    reached, idle = walk.cost, 0
+                    if reached < search.cost:
+                        search.confirm(walk.placement, walk.cost)
+                search.check()
+                if made < 2:
+                    return
+            placement, seed = Placement(starts.next()), seed + 1
