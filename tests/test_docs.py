@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from loadmaster.cli import app
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = [DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md")), DOCS / "why-min-cut.md"]
+PAGES = [DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md")), DOCS / "serial.md"]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.M | re.S)
 
 
