@@ -30,10 +30,11 @@ demo: $(INSTALLED) ## optimize Inception-V3 on two one-core devices, and run it 
 test: $(INSTALLED) ## run the tests (WORKERS=2, PYTEST_ARGS='-k serial')
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
-lint: $(INSTALLED) ## check formatting, lint rules and types
+lint: $(INSTALLED) ## check formatting, lint rules, types and what imports what
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(INSTALLED) ## format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix-only .
@@ -49,7 +50,7 @@ bench: $(INSTALLED) ## measure the kernels against their references (BENCH_ARGS=
 	$(BIN)/python -m benchmarks.kernels $(BENCH_ARGS)
 
 clean: ## remove the environment, the caches and what was built
-	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -depth -name __pycache__ -exec rm -rf {} +
 
 # Reinstalled whenever the dependencies or their pins change.

@@ -19,8 +19,7 @@ from loadmaster.placers import PLACERS, Budget
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.solvers.concurrent.cpsat import solve_concurrent, too_large_to_schedule
 from loadmaster.problem import Problem, Solution
-from loadmaster.problem.bounds import lower_bound
-from loadmaster.problem.bounds._linear import linear_bound
+from loadmaster.problem.bounds import linear_bound, lower_bound
 
 __all__ = ["CASES", "bounds", "run"]
 

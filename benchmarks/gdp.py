@@ -39,8 +39,7 @@ from loadmaster.placers.learned.gdp._candidates import TimeTracks, tracks_of
 from loadmaster.placers.learned.gdp._evolution import Evolution, Trainer, families_without, pretrain_tasks
 from loadmaster.placers.learned.gdp._weights import Weights, save_weights
 from loadmaster.placers.search.local_search import LocalSearch
-from loadmaster.problem import Problem
-from loadmaster.problem._evaluator import SimulatedEvaluator
+from loadmaster.problem import Problem, SimulatedEvaluator
 from loadmaster.problem.bounds import lower_bound
 
 WORKLOADS = Path(os.environ.get("LOADMASTER_WORKLOADS", Path(__file__).parents[2] / "shared" / "workloads"))

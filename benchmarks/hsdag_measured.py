@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.openvino_runs import interval
 from loadmaster.runtime import Cache, Measurement, optimize, parse_devices, run_plan
-from loadmaster.zoo._export import export_model
+from loadmaster.zoo import export_model
 
 DEVICES = ["A=cpu:core=0", "B=cpu:core=1"]
 

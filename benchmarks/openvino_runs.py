@@ -26,8 +26,7 @@ from benchmarks.resumable import Log
 from loadmaster import api
 from loadmaster.errors import InputError, RunError
 from loadmaster.plan import Plan
-from loadmaster.problem import Placement, Problem
-from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem import Placement, Problem, evaluate
 from loadmaster.runtime import (
     Cache,
     Measurement,
@@ -41,7 +40,7 @@ from loadmaster.runtime import (
 from loadmaster.runtime._measuring import _busy
 from loadmaster.runtime.openvino._calibration import split_features
 from loadmaster.runtime.openvino._session import Candidate
-from loadmaster.zoo._export import export_model
+from loadmaster.zoo import export_model
 
 MODELS = "resnet-50,inception-v3,bert-base,gpt2-decode,two-tower"
 

@@ -18,8 +18,7 @@ import numpy as np
 from loadmaster import zoo
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
 from loadmaster.files import read_json
-from loadmaster.graph import Graph, Network, layered, load_onnx, load_openvino
-from loadmaster.graph._file import is_graph, parse_graph
+from loadmaster.graph import Graph, Network, is_graph, layered, load_onnx, load_openvino, parse_graph
 from loadmaster.graph.workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
 from loadmaster.hardware import Cluster, Costs, estimate, load_cluster, parse_totals, read_costs, scale_to
 from loadmaster.placers import get_placer
@@ -32,17 +31,20 @@ from loadmaster.placers.rules.single import Single
 from loadmaster.plan import Plan, is_plan, is_profile, parse_profile, placement_from_document
 from loadmaster.problem import (
     Concurrent,
+    Evaluator,
     ExecutionModel,
     Offload,
     Pipeline,
     Placement,
     Problem,
     Solution,
+    evaluate,
     execution_model,
+    is_problem,
+    parse_problem,
+    place_split,
+    workload_problem,
 )
-from loadmaster.problem._evaluator import Evaluator, evaluate
-from loadmaster.problem._file import is_problem, parse_problem
-from loadmaster.problem._workload import place_split, workload_problem
 from loadmaster.problem.coarsening import Coarsening
 from loadmaster.problem.coarsening import coarsen as make_groups
 

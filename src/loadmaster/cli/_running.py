@@ -85,7 +85,7 @@ def export(
     """Write a model of the zoo as an OpenVINO IR that runs, with random weights."""
     from loadmaster.graph import load_openvino
     from loadmaster.report._documents import to_json
-    from loadmaster.zoo._export import export_model
+    from loadmaster.zoo import export_model
 
     export_model(name, path, seed=seed)
     layers, ops = load_openvino(path, counting="layers").graph, load_openvino(path).graph

@@ -1,10 +1,27 @@
-"""What is placed: the operator graph, its builder, and the files it comes from."""
+"""What is placed: the operator graph, its builder, and the files it comes from.
+
+:mod:`.order` has the orders of a directed acyclic graph, :mod:`.workload` the published workload files, and
+:mod:`.onnx` and :mod:`.openvino` the frontends.
+"""
 
 from loadmaster.graph._builder import GraphBuilder
+from loadmaster.graph._constants import constant_valued
+from loadmaster.graph._file import dump_graph, is_graph, parse_graph
 from loadmaster.graph._graph import Graph
 from loadmaster.graph._layered import layered
 from loadmaster.graph._network import Network
 from loadmaster.graph.onnx import load_onnx
 from loadmaster.graph.openvino import load_openvino
 
-__all__ = ["Graph", "GraphBuilder", "Network", "layered", "load_onnx", "load_openvino"]
+__all__ = [
+    "Graph",
+    "GraphBuilder",
+    "Network",
+    "constant_valued",
+    "dump_graph",
+    "is_graph",
+    "layered",
+    "load_onnx",
+    "load_openvino",
+    "parse_graph",
+]

@@ -147,7 +147,7 @@ class GraphBuilder:
             cycle = [self._names[v] for v in find_cycle(graph.n, tail, head, order)]
             shown = " -> ".join([*cycle[:6], *(["…"] if len(cycle) > 6 else []), cycle[0]])
             raise GraphError(f"the graph has a cycle: {shown}")
-        graph.__dict__["topological_order"] = order  # fills the cached property: the order is known already
+        graph.remember_order(order)
         return graph
 
     def _reject_duplicates(self, ptr: np.ndarray, consumer: np.ndarray) -> None:

@@ -181,6 +181,10 @@ class Graph:
         assert len(order) == self.n, "the builder lets no cycle through"
         return order
 
+    def remember_order(self, order: IntArray) -> None:
+        """Fill :attr:`topological_order` where whoever made the graph, and looked for cycles, knows it already."""
+        object.__setattr__(self, "topological_order", order)
+
     @cached_property
     def position(self) -> IntArray:
         """(ops,) place of each op in :attr:`topological_order`."""

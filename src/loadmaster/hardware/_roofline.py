@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
-from loadmaster.graph import Graph
-from loadmaster.graph._constants import constant_valued
+from loadmaster.graph import Graph, constant_valued
 from loadmaster.hardware._cluster import Cluster, Device
 from loadmaster.hardware._op_kinds import KINDS, TRAFFIC_KINDS, op_kinds
 

@@ -14,9 +14,7 @@ from loadmaster.errors import BusyError, InputError, RunError
 from loadmaster.optimize._refine import refine
 from loadmaster.placers import Placer
 from loadmaster.plan import Plan
-from loadmaster.problem import Concurrent, Pipeline, Placement, Problem, Solution
-from loadmaster.problem._evaluator import evaluate
-from loadmaster.problem._model import ExecutionModel
+from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Placement, Problem, Solution, evaluate
 from loadmaster.runtime._cache import Cache
 from loadmaster.runtime._measuring import Measurement
 from loadmaster.runtime._overlap_costs import OverlapFit, Traced, corrected, fit_overlap, predict

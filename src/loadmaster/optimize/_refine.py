@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.problem import Pipeline, Placement, Problem
-from loadmaster.problem._evaluator import SimulatedEvaluator
+from loadmaster.problem import Pipeline, Placement, Problem, SimulatedEvaluator
 from loadmaster.runtime._overlap_costs import OverlapFit, predict
 from loadmaster.runtime._pieces import cut
 

@@ -33,9 +33,18 @@ from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.placers.solvers.exact import CpSat, Exact
 from loadmaster.placers.stages.ideal_dp import IdealDp
 from loadmaster.placers.stages.linear_dp import LinearDp
-from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial, Solution
-from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
-from loadmaster.problem._placement import OPTIMAL_GAP
+from loadmaster.problem import (
+    OPTIMAL_GAP,
+    Concurrent,
+    Evaluator,
+    Offload,
+    Pipeline,
+    Placement,
+    Problem,
+    Serial,
+    SimulatedEvaluator,
+    Solution,
+)
 from loadmaster.problem.bounds import lower_bound
 
 __all__ = ["Auto", "Lineup", "lineup_of"]

@@ -1,4 +1,4 @@
-"""Which constraints a placement breaks."""
+"""Which constraints a placement breaks, whatever the execution model."""
 
 from __future__ import annotations
 
@@ -8,18 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.arrays import IntArray
-from loadmaster.graph.order import topological_order
 from loadmaster.problem._evaluation import Violation
-from loadmaster.problem._model import Pipeline
 from loadmaster.problem._problem import Problem
 
-__all__ = [
-    "capacity_violations",
-    "chain_arcs",
-    "contiguity_violations",
-    "forward_arcs",
-    "placement_violations",
-]
+__all__ = ["capacity_violations", "placement_violations"]
 
 
 def placement_violations(problem: Problem, device: IntArray) -> Iterator[Violation]:
@@ -57,75 +49,3 @@ def capacity_violations(problem: Problem, memory: npt.NDArray[np.float64]) -> It
         name, most = problem.cluster.names[d], problem.capacity[d]
         text = f"device {name!r} holds {memory[d]:.6g} bytes, but its capacity is {most:.6g}"
         yield Violation("capacity", text, device=d)
-
-
-def forward_arcs(problem: Problem) -> tuple[IntArray, IntArray]:
-    """The arcs between forward ops."""
-    tail, head = problem.graph.arcs
-    keep = ~problem.graph.backward[tail] & ~problem.graph.backward[head]
-    return tail[keep], head[keep]
-
-
-def chain_arcs(problem: Problem) -> tuple[IntArray, IntArray]:
-    """The arcs between colocation classes that ``contiguity="chain"`` looks at, sorted and distinct.
-
-    These are the arcs between forward ops, and for classes that have backward ops only ("orphans") the arcs
-    between backward ops mirrored: an arc u -> v that touches an orphan class becomes class(v) -> class(u).
-    This is the graph whose ideals the dynamic program of Tarnawski et al. walks through.
-    """
-    graph, of = problem.graph, problem.class_of
-    tail, head = forward_arcs(problem)
-    pairs = [np.stack([of[tail], of[head]])]
-    if graph.backward.any():
-        has_forward = np.zeros(problem.classes, np.bool_)
-        has_forward[of[~graph.backward]] = True
-        a, b = graph.arcs
-        both = graph.backward[a] & graph.backward[b]
-        orphan = ~has_forward[of[a]] | ~has_forward[of[b]]
-        pairs.append(np.stack([of[b[both & orphan]], of[a[both & orphan]]]))
-    arcs = np.concatenate(pairs, axis=1)
-    arcs = np.unique(arcs[:, arcs[0] != arcs[1]], axis=1)
-    return arcs[0].astype(np.int32), arcs[1].astype(np.int32)
-
-
-def contiguity_violations(problem: Problem, device: IntArray) -> Iterator[Violation]:
-    """What the ``contiguity`` setting of the pipeline model finds wrong."""
-    model = problem.model
-    if not isinstance(model, Pipeline) or model.contiguity == "none":
-        return
-    names = problem.cluster.names
-    if model.contiguity == "device":
-        for d, v in _not_convex(problem, device):
-            back = problem.graph.names[v]
-            text = f"the forward ops on device {names[d]!r} are not convex: a path leaves and comes back to {back!r}"
-            yield Violation("contiguity", text, (v,), d)
-        return
-    tail, head = chain_arcs(problem)
-    ptr, member = problem.members
-    at = device[member[ptr[:-1]]] if problem.n else np.zeros(0, np.int32)
-    quotient = np.unique(np.stack([at[tail], at[head]]), axis=1)
-    quotient = quotient[:, quotient[0] != quotient[1]]
-    order = topological_order(problem.devices, quotient[0], quotient[1])
-    if len(order) < problem.devices:
-        around = sorted(set(range(problem.devices)) - set(order.tolist()))
-        text = "the devices wait for each other in a circle: " + ", ".join(repr(names[d]) for d in around)
-        yield Violation("contiguity", text)
-
-
-def _not_convex(problem: Problem, device: IntArray) -> Iterator[tuple[int, int]]:
-    """(device, op): op is reached from the device's own forward ops over a forward op elsewhere."""
-    tail, head = forward_arcs(problem)
-    position = problem.graph.position
-    order = np.argsort(position[tail], kind="stable")
-    # left[v]: bitset of devices that a path to v has left (been on, then been elsewhere).
-    left = [0] * problem.n
-    seen = [0] * problem.n
-    found: set[int] = set()
-    where = device.tolist()
-    for a, b in zip(tail[order].tolist(), head[order].tolist(), strict=True):
-        seen[a] |= 1 << where[a]
-        seen[b] |= seen[a]
-        left[b] |= (seen[a] & ~(1 << where[b])) | left[a]
-        if left[b] >> where[b] & 1 and where[b] not in found:
-            found.add(where[b])
-            yield where[b], b

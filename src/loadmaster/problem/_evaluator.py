@@ -77,8 +77,20 @@ class SimulatedEvaluator:
         device = np.ascontiguousarray(np.atleast_2d(device), np.int32)
         _check_devices(self.problem, device)
         self.evaluations += len(device)
-        cost, ok = in_threads(self.simulator.costs, device)
+        cost, ok = self.costs(device)
         return cost, ok & np.isfinite(cost) & self._constraints_hold(device)
+
+    def costs(self, device: IntArray) -> tuple[FloatArray, BoolArray]:
+        """Costs of many placements and whether the model itself allows them, on all cores; not counted.
+
+        For callers that respect pins, forbids, colocation and memory by themselves.
+        """
+        return in_threads(self.simulator.costs, device)
+
+    def best_calls(self, device: IntArray) -> tuple[FloatArray, IntArray]:
+        """Least costs of many placements over all their calls (``offload``), and those calls; not counted."""
+        assert isinstance(self.simulator, OffloadSimulator)
+        return self.simulator.best_calls(device)
 
     def _constraints_hold(self, device: IntArray) -> BoolArray:
         """Everything but what the simulator itself checks: support, pins, forbids, colocation, additive

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
-from loadmaster.errors import InfeasibleError, InputError
 from loadmaster.graph import Graph
 from loadmaster.graph.order import csr_from_pairs, sum_by
 from loadmaster.hardware import Cluster
-from loadmaster.notebook import facts_html, rows_html
+from loadmaster.problem import _ranks
 from loadmaster.problem._exact_ranks import exact_ranks
 from loadmaster.problem._model import ExecutionModel
-from loadmaster.units import bytes_text, seconds_text
+from loadmaster.problem._notebook import problem_html
+from loadmaster.problem._rules import classes_of, pins_and_forbids
+from loadmaster.problem._validation import reject_bad_numbers, reject_bad_shapes
 
 __all__ = ["Problem"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,80 +73,14 @@ class Problem:
     surplus: tuple[int, ...] = ()
     provenance: str = field(default="given", compare=False)
     origin: npt.NDArray[np.uint8] | None = field(default=None, compare=False)
+    _derived: dict[Callable[[Problem], Any], Any] = field(default_factory=dict, init=False, compare=False)
 
     def __post_init__(self) -> None:
-        n, m, size = self.graph.n, self.graph.tensors, len(self.cluster)
-        shapes: dict[str, tuple[int, ...]] = {
-            "time": (n, size),
-            "size": (m,),
-            "latency": (size, size),
-            "rate": (size, size),
-            "send_latency": (size,),
-            "send_rate": (size,),
-            "recv_latency": (size,),
-            "recv_rate": (size,),
-            "memory": (n,),
-            "capacity": (size,),
-            "resident": (n,),
-            "class_of": (n,),
-            "pin": (n,),
-            "forbidden": (n, size),
-        }
-        if self.origin is not None:
-            shapes["origin"] = (n, size)
-        for name, shape in shapes.items():
-            array = getattr(self, name)
-            if array.shape != shape:
-                raise InputError(
-                    f"{name} has shape {array.shape}, but {n} ops, {m} tensors and {size} devices need {shape}"
-                )
-            array.flags.writeable = False
-        self._reject_bad_numbers()
-
-    def _reject_bad_numbers(self) -> None:
-        op, device = self.graph.names, self.cluster.names
-        bad = np.argwhere(np.isnan(self.time) | (self.time < 0))
-        if len(bad):
-            v, d = bad[0]
-            raise InputError(
-                f"op {op[v]!r} on device {device[d]!r}: time must be >= 0, not {self.time[v, d]}"
-            )
-        for name in ("memory", "resident"):
-            values = getattr(self, name)
-            wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-            if len(wrong):
-                raise InputError(
-                    f"op {op[wrong[0]]!r}: {name} must be a finite number >= 0, not {values[wrong[0]]}"
-                )
-        wrong = np.flatnonzero(~(np.isfinite(self.size) & (self.size >= 0)))
-        if len(wrong):
-            producer = op[self.graph.tensor_producer[wrong[0]]]
-            raise InputError(
-                f"a tensor of op {producer!r}: size must be a finite number >= 0, not {self.size[wrong[0]]}"
-            )
-        for name in ("latency", "rate", "send_latency", "send_rate", "recv_latency", "recv_rate"):
-            values = getattr(self, name)
-            where = np.argwhere(~(np.isfinite(values) & (values >= 0)))
-            if len(where):
-                place = " -> ".join(repr(device[i]) for i in where[0])
-                raise InputError(
-                    f"{name} of {place} must be a finite number >= 0, not {values[tuple(where[0])]}"
-                )
-        wrong = np.flatnonzero(np.isnan(self.capacity) | (self.capacity < 0))
-        if len(wrong):
-            raise InputError(
-                f"device {device[wrong[0]]!r}: capacity must be >= 0, not {self.capacity[wrong[0]]}"
-            )
-        wrong = np.flatnonzero((self.pin < -1) | (self.pin >= len(device)))
-        if len(wrong):
-            raise InputError(
-                f"op {op[wrong[0]]!r} is pinned to device {self.pin[wrong[0]]}, which is not there"
-            )
-        wrong = np.flatnonzero((self.class_of < 0) | (self.class_of >= max(len(op), 1)))
-        if len(wrong):
-            raise InputError(
-                f"op {op[wrong[0]]!r}: colocation class {self.class_of[wrong[0]]} is out of range"
-            )
+        reject_bad_shapes(self)
+        reject_bad_numbers(self)
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
 
     @staticmethod
     def make(
@@ -226,24 +163,7 @@ class Problem:
         return f"Problem({self.graph!r}, {self.devices} devices, {self.model!r})"
 
     def _repr_html_(self) -> str:
-        facts = [
-            ("graph", f"{self.graph.name or 'unnamed'}, {self.n:,} ops"),
-            ("execution model", repr(self.model)),
-            ("op times", self.provenance),
-            ("pinned", f"{int((self.pin >= 0).sum()):,} ops"),
-        ]
-        rows = [
-            (
-                device.name,
-                device.kind,
-                "unlimited" if np.isinf(self.capacity[d]) else bytes_text(float(self.capacity[d])),
-                f"{int(np.isfinite(self.time[:, d]).sum()):,}",
-                seconds_text(float(self.time[np.isfinite(self.time[:, d]), d].sum())),
-            )
-            for d, device in enumerate(self.cluster.devices)
-        ]
-        head = ("device", "kind", "memory", "supported ops", "all of them")
-        return facts_html("Problem", facts) + rows_html(head, rows)
+        return problem_html(self)
 
     @cached_property
     def digest(self) -> str:
@@ -268,6 +188,22 @@ class Problem:
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_derived": {}}
+
+    def derived(self, make: Callable[[Problem], T]) -> T:
+        """What ``make`` gives for this problem, computed at the first call and kept with the problem.
+
+        For tables that several modules need and that depend on nothing but the problem. ``make`` is a
+        function of a module: it is the key, so a lambda would be computed afresh. Two threads that ask at
+        once may both compute it, but are given one and the same value. A copy, a pickle and a problem under
+        another execution model start with nothing.
+        """
+        if make not in self._derived:
+            self._derived.setdefault(make, make(self))
+        found: T = self._derived[make]
+        return found
+
     def with_model(self, model: ExecutionModel) -> Problem:
         """The same problem under another execution model."""
         return replace(self, model=model)
@@ -277,32 +213,8 @@ class Problem:
 
         ``ops`` is the name of an op, or a regular expression that must match whole names.
         """
-        pin, forbidden = self.pin.copy(), self.forbidden.copy()
-        for text in pins:
-            ops, d = self._parse_rule(text, "pin")
-            for v in ops:
-                if pin[v] not in (-1, d):
-                    first, second = self.cluster.names[pin[v]], self.cluster.names[d]
-                    raise InfeasibleError(
-                        f"op {self.graph.names[v]!r} is pinned both to {first!r} and to {second!r}"
-                    )
-                pin[v] = d
-        for text in forbids:
-            ops, d = self._parse_rule(text, "forbid")
-            forbidden[ops, d] = True
+        pin, forbidden = pins_and_forbids(self, pins, forbids)
         return replace(self, pin=pin, forbidden=forbidden)
-
-    def _parse_rule(self, text: str, what: str) -> tuple[list[int], int]:
-        pattern, separator, device = text.rpartition("=")
-        if not separator or not pattern:
-            raise InputError(
-                f"--{what} {text!r} must be written OPS=DEVICE, e.g. 'encoder.*={self.cluster.names[0]}'"
-            )
-        if device not in self.cluster.index:
-            raise InputError(
-                f"--{what} {text!r}: there is no device {device!r}: choose one of {', '.join(self.cluster.names)}"
-            )
-        return self.graph.select(pattern), self.cluster.index[device]
 
     # -- constraints, in the form that search needs ----------------------------------------------------------
 
@@ -362,41 +274,18 @@ class Problem:
     @cached_property
     def mean_time(self) -> FloatArray:
         """(n,) mean seconds over the devices that support the op (0 where none does)."""
-        supported = np.isfinite(self.time)
-        count = np.maximum(supported.sum(axis=1), 1)
-        return np.where(supported, self.time, 0.0).sum(axis=1) / count
+        return _ranks.mean_time(self.time)
 
     @cached_property
     def mean_link(self) -> FloatArray:
         """(m,) mean seconds of a transfer over ordered pairs of different devices (0 for one device)."""
-        pairs = self.devices * (self.devices - 1)
-        if pairs == 0:
-            return np.zeros(self.graph.tensors)
-        off = ~np.eye(self.devices, dtype=bool)
-        return self.latency[off].sum() / pairs + self.size * (self.rate[off].sum() / pairs)
+        return _ranks.mean_link(self.size, self.latency, self.rate)
 
     @cached_property
     def upward_rank(self) -> FloatArray:
         """(n,) seconds from the start of an op to the end of the graph along the longest mean path (HEFT's
-        rank).
-
-        References
-        ----------
-        H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling for
-        heterogeneous computing", IEEE TPDS 2002, equation 5.
-        """
-        graph = self.graph
-        time, link = self.mean_time.tolist(), self.mean_link.tolist()
-        out_ptr, out_tensor = (a.tolist() for a in graph.outputs)
-        ptr, consumer = graph.consumer_ptr.tolist(), graph.consumer_op.tolist()
-        rank = [0.0] * graph.n
-        for v in graph.topological_order[::-1].tolist():
-            below = 0.0
-            for t in out_tensor[out_ptr[v] : out_ptr[v + 1]]:
-                for u in consumer[ptr[t] : ptr[t + 1]]:
-                    below = max(below, link[t] + rank[u])
-            rank[v] = time[v] + below
-        return np.array(rank)
+        rank)."""
+        return _ranks.upward_rank(self.graph, self.mean_time, self.mean_link)
 
     @cached_property
     def priority_order(self) -> IntArray:
@@ -404,37 +293,4 @@ class Problem:
 
         Ranks are compared in exact arithmetic on the given doubles, so that equal ones tie however they are summed.
         """
-        rank = exact_ranks(self)
-        return np.array(sorted(self.graph.topological_order.tolist(), key=lambda v: -rank[v]), np.int32)
-
-
-def classes_of(n: int, colocation: Iterable[Iterable[int]]) -> IntArray:
-    """Class of each op, numbered by first member, from lists of ops that go together (overlapping lists
-    unite)."""
-    parent = list(range(n))
-
-    def root(v: int) -> int:
-        while parent[v] != v:
-            parent[v] = parent[parent[v]]
-            v = parent[v]
-        return v
-
-    for group in colocation:
-        ops = list(group)
-        for v in ops:
-            if not 0 <= v < n:
-                raise InputError(f"a colocation list names op {v}, which is not there (there are {n})")
-        for v in ops[1:]:
-            a, b = root(ops[0]), root(v)
-            parent[max(a, b)] = min(a, b)
-    number: dict[int, int] = {}
-    return np.array([number.setdefault(root(v), len(number)) for v in range(n)], np.int32)
-
-
-def problem_arrays(problem: Problem) -> dict[str, Any]:
-    """The arrays of a problem by field name, for files."""
-    return {
-        f.name: getattr(problem, f.name)
-        for f in fields(problem)
-        if isinstance(getattr(problem, f.name), np.ndarray)
-    }
+        return _ranks.priority_order(self.graph, exact_ranks(self))

@@ -12,11 +12,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from loadmaster.problem._constraints import capacity_violations, contiguity_violations, placement_violations
+from loadmaster.problem._constraints import capacity_violations, placement_violations
 from loadmaster.problem._evaluation import Call, Evaluation, Transfer, Violation
 from loadmaster.problem._model import Concurrent, Offload, Pipeline, Serial
 from loadmaster.problem._placement import Placement
 from loadmaster.problem._problem import Problem
+from loadmaster.problem.contiguity import contiguity_violations
 
 __all__ = ["evaluate"]
 

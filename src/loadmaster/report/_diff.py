@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from loadmaster.plan import Plan, finite
-from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem import evaluate
 from loadmaster.report._cuts import cuts
 from loadmaster.report._tables import _facts, _table
 from loadmaster.report._units import bytes_text, percent, seconds_text

@@ -14,9 +14,16 @@ import numpy as np
 from loadmaster.errors import InfeasibleError
 from loadmaster.hardware import ORIGINS
 from loadmaster.plan import finite, placement_document
-from loadmaster.problem import Evaluation, Offload, Pipeline, Placement, Problem
-from loadmaster.problem._evaluator import SimulatedEvaluator
-from loadmaster.problem._placement import OPTIMAL_GAP, relative_gap
+from loadmaster.problem import (
+    OPTIMAL_GAP,
+    Evaluation,
+    Offload,
+    Pipeline,
+    Placement,
+    Problem,
+    SimulatedEvaluator,
+    relative_gap,
+)
 from loadmaster.problem.bounds import all_bounds, lower_bound
 from loadmaster.problem.coarsening import Coarsening
 

@@ -10,8 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from loadmaster.plan import finite
-from loadmaster.problem import Evaluation, Problem, Solution
-from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem import Evaluation, Problem, Solution, evaluate
 from loadmaster.report._critical import critical_path, waits
 from loadmaster.report._cuts import cuts
 from loadmaster.report._moves import move_costs

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.problem import Placement, Problem
-from loadmaster.problem._evaluator import SimulatedEvaluator
+from loadmaster.problem import Placement, Problem, SimulatedEvaluator
 
 __all__ = ["move_costs"]
 

@@ -30,7 +30,7 @@ __all__ = [
 def zoo_documents() -> list[dict[str, Any]]:
     """The models of the zoo by name, and whether ``zoo export`` writes them."""
     from loadmaster import zoo
-    from loadmaster.zoo._export import EXPORTABLE
+    from loadmaster.zoo import EXPORTABLE
 
     documents = []
     for name in zoo.names():

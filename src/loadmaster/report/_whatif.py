@@ -10,8 +10,7 @@ import numpy as np
 
 from loadmaster.hardware import Cluster
 from loadmaster.plan import finite
-from loadmaster.problem import Placement, Problem
-from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem import Placement, Problem, evaluate
 from loadmaster.problem.bounds import lower_bound
 
 __all__ = [

@@ -7,8 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from loadmaster.problem import Problem, Solution
-from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem import Problem, Solution, evaluate
 from loadmaster.report import _sections as sections
 from loadmaster.report._page_data import pack, page_data
 

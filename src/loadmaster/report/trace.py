@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.errors import InputError
-from loadmaster.problem import Evaluation, Placement, Problem
-from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem import Evaluation, Placement, Problem, evaluate
 from loadmaster.report._critical import critical_path
 
 __all__ = ["memory_over_time", "trace_document"]

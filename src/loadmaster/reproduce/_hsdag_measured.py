@@ -35,7 +35,7 @@ def measured(source: str, *, samples: int) -> dict[str, Any]:
         import openvino  # noqa: F401
     except ImportError:
         return {"why": "it needs OpenVINO: pip install 'loadmaster[openvino]'"}
-    from loadmaster.zoo._export import export_model
+    from loadmaster.zoo import export_model
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.xml"

@@ -121,7 +121,7 @@ def _graph(name: str) -> Row:
         row[level] = [graph.n, len(graph.arcs[0])]
     try:
         from loadmaster.graph import load_openvino
-        from loadmaster.zoo._export import export_model
+        from loadmaster.zoo import export_model
 
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "model.xml"

@@ -51,7 +51,7 @@ def export_model(name: str, path: str | Path, *, seed: int = 0) -> Any:
 
     Returns the model before its weights were rounded.
     """
-    from loadmaster.graph.openvino._file import one_line, openvino
+    from loadmaster.graph.openvino import one_line, openvino
 
     target = Path(path)
     if target.suffix != ".xml":

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import InputError
-from loadmaster.graph.openvino._file import openvino
+from loadmaster.graph.openvino import openvino
 from loadmaster.zoo._trace import Shape, Trace, Value, Weight
 
 __all__ = ["OpenvinoTrace"]

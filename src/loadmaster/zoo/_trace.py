@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from loadmaster.errors import InputError
 from loadmaster.graph import GraphBuilder, Network
-from loadmaster.graph.onnx._costs import FLOPS_PER_ELEMENT
+from loadmaster.graph.onnx import FLOPS_PER_ELEMENT
 
 __all__ = ["BYTES", "Step", "Trace", "Tracer", "Value", "Weight", "ZooModel"]
 

@@ -10,7 +10,7 @@ import pytest
 from small_networks import CLOCK, DEVICES
 
 from loadmaster.graph import load_openvino
-from loadmaster.problem._problem import classes_of
+from loadmaster.problem import classes_of
 from loadmaster.runtime import Session, parse_devices
 from loadmaster.runtime._verifying import F32_TOLERANCE
 from loadmaster.runtime.openvino._op_times import measure_profile

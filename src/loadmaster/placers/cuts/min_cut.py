@@ -24,8 +24,7 @@ from loadmaster.placers.search._chains import NetChain
 from loadmaster.placers.search._incumbents import borrow, part_of
 from loadmaster.placers.search.annealing import Annealing
 from loadmaster.placers.search.local_search import LocalSearch
-from loadmaster.problem import Placement, Problem, Serial
-from loadmaster.problem._placement import relative_gap
+from loadmaster.problem import Placement, Problem, Serial, relative_gap
 from loadmaster.problem.bounds import Bound
 
 __all__ = ["MinCut"]

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from loadmaster.problem import Placement, Point, Problem
-from loadmaster.problem._placement import relative_gap
+from loadmaster.problem import Placement, Point, Problem, relative_gap
 from loadmaster.problem.bounds import Bound
 
 __all__ = ["Board", "board_of", "using"]

@@ -13,8 +13,18 @@ from loadmaster.errors import InfeasibleError
 from loadmaster.placers.frame.feasible import first_feasible
 from loadmaster.placers.frame.placer import Placer
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback
-from loadmaster.problem import Concurrent, Offload, Placement, Point, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator, Outcome, SimulatedEvaluator, evaluate
+from loadmaster.problem import (
+    Concurrent,
+    Evaluator,
+    Offload,
+    Outcome,
+    Placement,
+    Point,
+    Problem,
+    SimulatedEvaluator,
+    Solution,
+    evaluate,
+)
 from loadmaster.problem.bounds import lower_bound
 from loadmaster.problem.coarsening import Coarsening
 

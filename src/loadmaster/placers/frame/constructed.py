@@ -11,8 +11,7 @@ from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.placers.frame.feasible import atoms_of, repair
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.problem import Concurrent, Placement, Problem
-from loadmaster.problem._evaluator import SimulatedEvaluator
+from loadmaster.problem import Concurrent, Placement, Problem, SimulatedEvaluator
 
 __all__ = ["Construction", "ListScheduler", "allowed_and_repaired", "scheduled"]
 

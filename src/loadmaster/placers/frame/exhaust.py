@@ -12,8 +12,6 @@ from loadmaster.errors import InfeasibleError
 from loadmaster.placers.frame.feasible import Atoms, atoms_of
 from loadmaster.placers.frame.search import Search
 from loadmaster.problem import Concurrent, Offload, Placement, Problem
-from loadmaster.problem._evaluator import in_threads, simulator
-from loadmaster.problem._offload import OffloadSimulator
 from loadmaster.problem.bounds import Bound
 
 __all__ = ["MOST", "exhaust", "placements_of"]
@@ -50,18 +48,16 @@ def exhaust(search: Search) -> bool:
     if not search.simulated or count > MOST or search.evaluations_left < count or search.budget.seconds == 0:
         return False
     atoms = atoms_of(problem)
-    kernel = simulator(problem)
-    several = (
-        isinstance(kernel, OffloadSimulator) and kernel.max_calls > 1 and _with_calls(problem, atoms) <= MOST
-    )
+    check = SimulatedEvaluator(problem)
+    free_calls = isinstance(problem.model, Offload) and problem.model.max_calls > 1
+    several = free_calls and _with_calls(problem, atoms) <= MOST
     rows = _Rows(problem, atoms, CALLED if several else ROWS)
     calls: IntArray | None = None
     while len(device := rows.next()):
         if several:
-            assert isinstance(kernel, OffloadSimulator)
-            cost, calls = kernel.best_calls(device)
+            cost, calls = check.best_calls(device)
         else:
-            cost, ok = in_threads(kernel.costs, device)
+            cost, ok = check.costs(device)
             cost = np.where(ok, cost, math.inf)
         search.count(len(device))
         for i in np.argsort(cost, kind="stable").tolist():
@@ -76,10 +72,7 @@ def exhaust(search: Search) -> bool:
         search.tell()
         if search.best is not None:
             search.check()
-    whole = several or not (
-        isinstance(problem.model, Concurrent)
-        or (isinstance(problem.model, Offload) and problem.model.max_calls > 1)
-    )
+    whole = several or not (free_calls or isinstance(problem.model, Concurrent))
     if search.best is None and whole:
         raise InfeasibleError(
             f"none of the {int(count):,} placements that pins, forbids and colocation leave satisfies all constraints"

@@ -11,16 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.errors import InfeasibleError
 from loadmaster.graph.order import csr_from_pairs, sum_by
-from loadmaster.problem import Problem
-from loadmaster.problem._constraints import chain_arcs
-from loadmaster.problem._evaluator import SimulatedEvaluator
-from loadmaster.problem._model import Concurrent, Offload, Pipeline
+from loadmaster.problem import Concurrent, Offload, Pipeline, Problem, SimulatedEvaluator, chain_arcs
 
 __all__ = [
     "Atoms",
@@ -67,10 +62,7 @@ class Atoms:
 
 def atoms_of(problem: Problem) -> Atoms:
     """The atoms of a problem, kept on it."""
-    known = problem.__dict__.get("_atoms")
-    if known is None:
-        known = problem.__dict__["_atoms"] = _atoms(problem)
-    return known
+    return problem.derived(_atoms)
 
 
 def _atoms(problem: Problem) -> Atoms:
@@ -85,6 +77,10 @@ def _atoms(problem: Problem) -> Atoms:
     classes = problem.classes
     parts, part = classes, np.arange(classes, dtype=np.int32)
     if classes < problem.n:
+        # Imported here, because most problems have no classes and scipy would be half of their start.
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         graph = coo_array((np.ones(len(tail)), (tail, head)), shape=(classes, classes))
         parts, part = connected_components(graph, connection="strong")
     arcs = np.stack([part[tail], part[head]]) if len(tail) else np.zeros((2, 0), np.int32)

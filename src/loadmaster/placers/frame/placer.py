@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import Any, ClassVar, Protocol, cast
 
 from loadmaster.placers.frame.search import Budget, ProgressCallback
-from loadmaster.problem import Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Evaluator, Placement, Problem, Solution
 
 __all__ = ["Placer", "parameters"]
 

@@ -12,8 +12,7 @@ from typing import Any, Self
 from loadmaster.arrays import IntArray
 from loadmaster.errors import InputError
 from loadmaster.placers.frame.board import board_of
-from loadmaster.problem import Placement, Point, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
+from loadmaster.problem import Evaluator, Placement, Point, Problem, SimulatedEvaluator, Solution
 from loadmaster.problem.bounds import Bound, lower_bound
 
 __all__ = ["SOLVE_FROM", "Budget", "OutOfBudget", "Progress", "ProgressCallback", "Search"]

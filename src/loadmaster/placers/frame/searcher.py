@@ -8,8 +8,7 @@ from loadmaster.placers.frame.exhaust import exhaust
 from loadmaster.placers.frame.feasible import first_feasible, prove_infeasible
 from loadmaster.placers.frame.placer import parameters
 from loadmaster.placers.frame.search import SOLVE_FROM, Budget, ProgressCallback, Search
-from loadmaster.problem import Placement, Problem, Solution
-from loadmaster.problem._evaluator import Evaluator
+from loadmaster.problem import Evaluator, Placement, Problem, Solution
 
 __all__ = ["Searcher"]
 

@@ -11,8 +11,7 @@ from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.graph.order import csr_from_pairs, sum_by, topological_order
 from loadmaster.placers.frame.feasible import atoms_of, repair
 from loadmaster.placers.frame.search import Search
-from loadmaster.problem import Offload, Pipeline, Placement, Problem
-from loadmaster.problem._constraints import chain_arcs
+from loadmaster.problem import Offload, Pipeline, Placement, Problem, chain_arcs
 from loadmaster.problem.coarsening import coarsen
 
 __all__ = ["Units", "learn_costs", "units_of"]

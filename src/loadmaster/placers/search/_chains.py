@@ -21,11 +21,9 @@ from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.placers.frame.feasible import atoms_of
 from loadmaster.placers.search._critical import critical_ops
 from loadmaster.placers.search._moves import LONGEST, members_of, moves_of, propose, uniform
-from loadmaster.problem import Problem
-from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
-from loadmaster.problem._model import Pipeline, Serial
-from loadmaster.problem._pipeline import contiguity_of, is_contiguous
+from loadmaster.problem import Evaluator, Pipeline, Problem, Serial, SimulatedEvaluator
 from loadmaster.problem.concurrent import ConcurrentSimulator
+from loadmaster.problem.contiguity import contiguity_of, is_contiguous
 from loadmaster.problem.loads import (
     APART,
     OVERLAP,

@@ -24,7 +24,7 @@ LONGEST = 16
 
 
 class Moves(NamedTuple):
-    """The atoms of a problem as :func:`propose` needs them; passed to kernels one by one (see ``_nets.py``
+    """The atoms of a problem as :func:`propose` needs them; passed to kernels one by one (see ``loads.py``
     for why)."""
 
     movable: IntArray

@@ -13,9 +13,7 @@ from loadmaster.placers.frame.feasible import first_feasible, random_segments
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.rules.random import random_devices
 from loadmaster.placers.search._chains import Chain
-from loadmaster.problem import Placement, Problem
-from loadmaster.problem._evaluator import SimulatedEvaluator
-from loadmaster.problem._model import Pipeline, Serial
+from loadmaster.problem import Pipeline, Placement, Problem, Serial, SimulatedEvaluator
 
 __all__ = ["Starts", "Walker", "run_walkers"]
 

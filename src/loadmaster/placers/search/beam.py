@@ -16,8 +16,7 @@ from loadmaster.placers.rules.lookahead import lookahead_schedule
 from loadmaster.placers.search._beam_kernel import beam_schedules
 from loadmaster.placers.search._order_walk import OrderWalk
 from loadmaster.placers.search._walkers import Starts
-from loadmaster.problem import Concurrent, Placement, Problem
-from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
+from loadmaster.problem import Concurrent, Placement, Problem, SimulatedEvaluator, evaluate
 
 __all__ = ["Beam"]
 

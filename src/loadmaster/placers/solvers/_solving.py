@@ -15,8 +15,7 @@ import numpy as np
 
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.search._incumbents import note_bound
-from loadmaster.problem import Placement
-from loadmaster.problem._placement import OPTIMAL_GAP, relative_gap
+from loadmaster.problem import OPTIMAL_GAP, Placement, relative_gap
 
 __all__ = ["Found", "Proved", "Solver", "drive"]
 

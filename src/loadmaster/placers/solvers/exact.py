@@ -25,7 +25,7 @@ from loadmaster.placers.solvers.pipeline.together import (
     unsolvable,
 )
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
-from loadmaster.problem.bounds._linear import linear_bound
+from loadmaster.problem.bounds import linear_bound
 
 __all__ = ["CpSat", "Exact", "Milp"]
 

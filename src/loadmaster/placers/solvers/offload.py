@@ -32,8 +32,7 @@ from ortools.sat.python import cp_model
 from loadmaster.arrays import IntArray
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.search._incumbents import note_bound
-from loadmaster.problem import Offload, Placement, Problem
-from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem import Offload, Placement, Problem, evaluate
 
 __all__ = ["OffloadProgram", "solve_offload"]
 

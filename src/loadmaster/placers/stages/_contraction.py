@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -54,6 +55,11 @@ class Contracted:
     """Before weightless atoms were left out, and"""
     kept: IntArray | None = None
     """(atoms,) what the atoms were called there."""
+
+    @cached_property
+    def slim(self) -> Contracted:
+        """See :func:`without_weightless`."""
+        return _without_weightless(self)
 
     def used(self) -> IntArray:
         """(states, K) devices in use."""
@@ -106,10 +112,7 @@ def contract(problem: Problem) -> Contracted:
 
     Complexity: near linear in ops, edges and devices.
     """
-    known = problem.__dict__.get("_contracted")
-    if known is None:
-        known = problem.__dict__["_contracted"] = _contract(problem)
-    return known
+    return problem.derived(_contract)
 
 
 def without_weightless(full: Contracted) -> Contracted:
@@ -120,11 +123,7 @@ def without_weightless(full: Contracted) -> Contracted:
     number of ideals by orders of magnitude; any chain of the rest has a place for them
     (:meth:`Contracted.devices_of`).
     """
-    known = full.__dict__.get("_slim")
-    if known is None:
-        known = _without_weightless(full)
-        object.__setattr__(full, "_slim", known)
-    return known
+    return full.slim
 
 
 def _without_weightless(full: Contracted) -> Contracted:
@@ -192,10 +191,12 @@ def _as_chain(problem: Problem) -> Problem:
     assert isinstance(model, Pipeline)
     if model.contiguity == "chain":
         return problem
-    known = problem.__dict__.get("_as_chain")
-    if known is None:
-        known = problem.__dict__["_as_chain"] = problem.with_model(replace(model, contiguity="chain"))
-    return known
+    return problem.derived(_chained)
+
+
+def _chained(problem: Problem) -> Problem:
+    assert isinstance(problem.model, Pipeline)
+    return problem.with_model(replace(problem.model, contiguity="chain"))
 
 
 def _contract(problem: Problem) -> Contracted:

@@ -21,12 +21,13 @@ from __future__ import annotations
 from loadmaster.problem._model import Concurrent, Offload, Pipeline, Serial
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._bound import EPS, Bound
+from loadmaster.problem.bounds._linear import linear_bound
 from loadmaster.problem.bounds._pipeline import pipeline_bounds
-from loadmaster.problem.bounds._schedule import schedule_bounds
+from loadmaster.problem.bounds._schedule import Paths, placed_paths, schedule_bounds
 from loadmaster.problem.bounds._serial import serial_bounds
-from loadmaster.problem.bounds._view import view_of
+from loadmaster.problem.bounds._view import View, view_of
 
-__all__ = ["Bound", "all_bounds", "lower_bound"]
+__all__ = ["Bound", "Paths", "View", "all_bounds", "linear_bound", "lower_bound", "placed_paths", "view_of"]
 
 
 def lower_bound(problem: Problem) -> Bound:
@@ -48,11 +49,11 @@ def all_bounds(problem: Problem) -> tuple[Bound, ...]:
     Values are rounded towards zero by more than floating point can have added to them. Complexity: near
     linear in ops and edges; times are in ``docs/bounds.md``.
     """
-    found: tuple[Bound, ...] | None = problem.__dict__.get("_bounds")
-    if found is None:
-        found = tuple(_rounded_down(problem, bound) for bound in _bounds(problem))
-        problem.__dict__["_bounds"] = found
-    return found
+    return problem.derived(_all_bounds)
+
+
+def _all_bounds(problem: Problem) -> tuple[Bound, ...]:
+    return tuple(_rounded_down(problem, bound) for bound in _bounds(problem))
 
 
 def _rounded_down(problem: Problem, bound: Bound) -> Bound:

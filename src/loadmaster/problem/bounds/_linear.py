@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import time as clock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array
 
 from loadmaster.arrays import BoolArray, FloatArray
 from loadmaster.problem._model import Concurrent
@@ -18,6 +16,10 @@ from loadmaster.problem.bounds._bound import EPS, Bound
 from loadmaster.problem.bounds._schedule import Paths, op_arcs, placed_paths
 from loadmaster.problem.bounds._view import Arcs, View, view_of
 from loadmaster.problem.bounds._windows import best_window
+
+# scipy.optimize takes longer to import than the rest of the package, and few runs solve a relaxation.
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 __all__ = ["linear_bound"]
 
@@ -187,6 +189,8 @@ class _Relaxation:
         return best * self.scale
 
     def _matrix(self) -> tuple[csr_array, FloatArray]:
+        from scipy.sparse import coo_array
+
         triple = (
             np.concatenate(self._value),
             (np.concatenate(self._row), np.concatenate(self._column)),
@@ -196,6 +200,9 @@ class _Relaxation:
 
     def _optimum(self, seconds: float) -> tuple[FloatArray, FloatArray] | None:
         """A solution and the multipliers of the rows."""
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_array
+
         matrix, right = self._matrix()
         classes, kinds = self._classes, self._kinds
         cell = np.arange(classes * kinds)

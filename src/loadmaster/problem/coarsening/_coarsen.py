@@ -38,7 +38,8 @@ from loadmaster.graph import Graph
 from loadmaster.graph.order import csr_from_pairs, topological_order
 from loadmaster.problem._model import Pipeline, Serial
 from loadmaster.problem._placement import Placement
-from loadmaster.problem._problem import Problem, classes_of
+from loadmaster.problem._problem import Problem
+from loadmaster.problem._rules import classes_of
 from loadmaster.problem.coarsening import _rules as rules
 
 __all__ = ["RULES", "Coarsening", "coarsen", "contract"]
@@ -290,7 +291,7 @@ def _reject_bad_groups(problem: Problem, group: IntArray, graph: Graph) -> None:
         around = sorted(set(range(graph.n)) - set(order.tolist()))[:3]
         names = ", ".join(repr(graph.names[g]) for g in around)
         raise InputError(f"the groups wait for each other in a circle, e.g. those of the ops {names}")
-    graph.__dict__["topological_order"] = order  # fills the cached property: the order is known already
+    graph.remember_order(order)
 
 
 def _classes(problem: Problem, group: IntArray, groups: int) -> IntArray:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.errors import InputError
-from loadmaster.graph._constants import constant_valued
+from loadmaster.graph import constant_valued
 from loadmaster.problem._model import Pipeline, Serial
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.coarsening._acyclic import (

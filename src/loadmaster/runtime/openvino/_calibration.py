@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.graph import Graph
-from loadmaster.problem._problem import classes_of
+from loadmaster.problem import classes_of
 from loadmaster.runtime.openvino._session import Session
 
 __all__ = ["LinkFit", "fit_link", "measure_link", "split_features", "splits"]

@@ -18,7 +18,7 @@ import numpy as np
 
 from loadmaster.errors import InputError
 from loadmaster.files import parse_toml, read_text
-from loadmaster.graph.openvino._file import one_line, openvino
+from loadmaster.graph.openvino import one_line, openvino
 from loadmaster.hardware import Device
 
 __all__ = ["PRECISIONS", "DeviceSpec", "Devices", "available", "parse_devices"]

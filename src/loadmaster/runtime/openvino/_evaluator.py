@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import BusyError, RunError, RunTimeoutError, WorkerError, WrongOutputError
-from loadmaster.problem import Placement, Problem
-from loadmaster.problem._evaluator import Outcome, SimulatedEvaluator
+from loadmaster.problem import Outcome, Placement, Problem, SimulatedEvaluator
 from loadmaster.runtime._cache import Cache, model_hash
 from loadmaster.runtime.openvino._devices import DeviceSpec
 from loadmaster.runtime.openvino._session import Candidate, Session

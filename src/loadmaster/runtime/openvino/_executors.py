@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import RunError
-from loadmaster.graph.openvino._file import one_line
+from loadmaster.graph.openvino import one_line
 from loadmaster.runtime._measuring import Sample, run_queue_wait
 from loadmaster.runtime._pieces import DATA, Piece
 from loadmaster.runtime.openvino._affinity import place_nodes, set_affinity

@@ -247,6 +247,6 @@ class Flow:
 
 
 def _said(error: BaseException) -> str:
-    from loadmaster.graph.openvino._file import one_line
+    from loadmaster.graph.openvino import one_line
 
     return one_line(error)

@@ -11,8 +11,7 @@ from typing import Any
 from loadmaster.errors import InputError, RunError
 from loadmaster.graph import Network, load_openvino
 from loadmaster.plan import Plan
-from loadmaster.problem import Concurrent, Pipeline, Serial
-from loadmaster.problem._model import ExecutionModel
+from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Serial
 from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._measuring import Latency, Measurement
 from loadmaster.runtime._pieces import DATA, JOINS, Piece, cut

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from loadmaster.graph import Network, load_openvino
 from loadmaster.graph.onnx import parse_shapes
 from loadmaster.hardware import ORIGINS, Cluster, Link
-from loadmaster.problem import Problem, Serial
-from loadmaster.problem._model import ExecutionModel
+from loadmaster.problem import ExecutionModel, Problem, Serial
 from loadmaster.runtime._cache import Cache, model_hash
 from loadmaster.runtime.openvino._calibration import LinkFit, measure_link
 from loadmaster.runtime.openvino._devices import DeviceSpec

@@ -184,7 +184,7 @@ def main() -> None:
             answer = (True, getattr(session, command)(**arguments))
         except Exception as error:
             from loadmaster.errors import LoadmasterError
-            from loadmaster.graph.openvino._file import one_line
+            from loadmaster.graph.openvino import one_line
 
             ours = isinstance(error, LoadmasterError)
             answer = (False, (type(error).__name__, str(error) if ours else one_line(error)))

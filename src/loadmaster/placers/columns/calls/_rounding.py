@@ -9,8 +9,7 @@ import numpy as np
 from loadmaster.arrays import BoolArray, FloatArray
 from loadmaster.placers.columns.calls._master import Column
 from loadmaster.placers.columns.calls._states import Accelerators
-from loadmaster.problem import Placement, Problem
-from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem import Placement, Problem, evaluate
 
 __all__ = ["calls_of", "rounded"]
 

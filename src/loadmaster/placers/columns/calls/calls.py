@@ -19,8 +19,7 @@ from loadmaster.placers.frame.search import Budget, OutOfBudget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.search._incumbents import borrow, construct, has_room_to_solve, note_bound, part_of
 from loadmaster.placers.search.local_search import LocalSearch
-from loadmaster.problem import Offload, Placement, Problem
-from loadmaster.problem._placement import relative_gap
+from loadmaster.problem import Offload, Placement, Problem, relative_gap
 
 __all__ = ["Calls", "chain_calls", "prove_calls"]
 

@@ -26,8 +26,7 @@ from loadmaster.placers.search._incumbents import (
     quick_answers,
 )
 from loadmaster.placers.solvers.pipeline.together import first_part, solve_with
-from loadmaster.problem import Pipeline, Placement, Problem
-from loadmaster.problem._placement import relative_gap
+from loadmaster.problem import Pipeline, Placement, Problem, relative_gap
 
 __all__ = ["Frontier", "close_gap"]
 

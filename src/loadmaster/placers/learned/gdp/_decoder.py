@@ -22,7 +22,7 @@ from loadmaster.placers.learned.gdp._weights import parts_of
 from loadmaster.placers.rules._insertion import ready_order
 from loadmaster.placers.rules.lookahead import _children
 from loadmaster.problem import Pipeline, Problem, Serial
-from loadmaster.problem._pipeline import contiguity_of
+from loadmaster.problem.contiguity import contiguity_of
 from loadmaster.problem.loads import nets_of, new_ledger
 
 __all__ = ["LoadDecoder", "Schedule", "TimeDecoder", "hidden_of"]

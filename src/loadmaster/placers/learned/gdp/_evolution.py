@@ -34,8 +34,7 @@ from loadmaster.files import write_atomically
 from loadmaster.placers.learned.gdp._candidates import LoadTracks, TimeTracks, tracks_of
 from loadmaster.placers.learned.gdp._training_problems import FAMILIES, training_problem
 from loadmaster.placers.learned.gdp._weights import KINDS, PARTS, Weights, new_weights, span_of
-from loadmaster.problem import Concurrent, Offload, Problem
-from loadmaster.problem._evaluator import SimulatedEvaluator
+from loadmaster.problem import Concurrent, Offload, Problem, SimulatedEvaluator
 
 __all__ = ["Evolution", "Report", "Task", "Trainer", "pretrain_tasks"]
 

@@ -66,10 +66,7 @@ class Static(NamedTuple):
 
 def static_of(problem: Problem) -> Static:
     """The features of a problem, kept on it."""
-    known = problem.__dict__.get("_list_features")
-    if known is None:
-        known = problem.__dict__["_list_features"] = _static(problem)
-    return known
+    return problem.derived(_static)
 
 
 def _static(problem: Problem) -> Static:

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from loadmaster.placers.learned.gdp._list_policy import squash
-from loadmaster.problem._pipeline import is_contiguous
+from loadmaster.problem.contiguity import is_contiguous
 from loadmaster.problem.loads import APART, OVERLAP, SERIAL, load_cost, move_op, reset
 
 __all__ = ["LOAD_PAIR", "sweep"]

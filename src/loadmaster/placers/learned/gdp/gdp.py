@@ -21,8 +21,7 @@ from loadmaster.placers.rules.heft import heft_placements
 from loadmaster.placers.rules.metis import Metis
 from loadmaster.placers.search._incumbents import borrow
 from loadmaster.placers.search.local_search import LocalSearch
-from loadmaster.problem import Offload, Placement
-from loadmaster.problem._evaluator import SimulatedEvaluator
+from loadmaster.problem import Offload, Placement, SimulatedEvaluator
 
 __all__ = ["Gdp", "GdpSearch"]
 

@@ -16,8 +16,7 @@ from loadmaster.arrays import IntArray
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.search._incumbents import note_bound
 from loadmaster.placers.solvers.concurrent.program import Program, schedule_program
-from loadmaster.problem import Concurrent, Placement, Problem
-from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem import Concurrent, Placement, Problem, evaluate
 
 __all__ = ["solve_concurrent", "too_large_to_schedule"]
 

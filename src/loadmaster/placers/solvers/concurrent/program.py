@@ -26,8 +26,7 @@ from ortools.sat.python import cp_model
 from loadmaster.arrays import IntArray
 from loadmaster.placers.frame.feasible import atoms_of
 from loadmaster.problem import Problem
-from loadmaster.problem.bounds._schedule import placed_paths
-from loadmaster.problem.bounds._view import view_of
+from loadmaster.problem.bounds import placed_paths, view_of
 
 __all__ = ["Program", "schedule_program"]
 

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.arrays import FloatArray, IntArray
-from loadmaster.problem import Pipeline, Problem
-from loadmaster.problem._constraints import forward_arcs
+from loadmaster.problem import Pipeline, Problem, forward_arcs
 
 __all__ = ["Program", "program_of", "size_of"]
 
