@@ -7,12 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from loadmaster.reproduce import Scope
-from loadmaster.reproduce import hsdag as study
-from loadmaster.reproduce._hsdag_measured import agreement
-from loadmaster.reproduce._hsdag_page import PUBLISHED
-from loadmaster.reproduce._hsdag_problems import MODELS, everything_on, study_problem
-from loadmaster.reproduce._page import Page
+from loadmaster.studies import Page, Scope
+from loadmaster.studies.hsdag import study
+from loadmaster.studies.hsdag.measured import agreement
+from loadmaster.studies.hsdag.page import PUBLISHED
+from loadmaster.studies.hsdag.problems import MODELS, everything_on, study_problem
 
 
 @pytest.mark.parametrize("execution", ["serial", "concurrent"])

@@ -16,16 +16,14 @@ from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
 from loadmaster.hardware import load_cluster
 from loadmaster.problem import Problem, Serial
 from loadmaster.problem.coarsening import coarsen
-from loadmaster.reproduce._hsdag_measured import measured
-from loadmaster.reproduce._hsdag_page import write
-from loadmaster.reproduce._hsdag_problems import MODELS, everything_on, study_problem
-from loadmaster.reproduce._hsdag_variants import PAPER_VARIANTS, VARIANTS
-from loadmaster.reproduce._placing import placed
-from loadmaster.reproduce._study import Case, Row, Scope
+from loadmaster.studies.harness.placing import placed
+from loadmaster.studies.harness.study import Case, Row, Scope, Study
+from loadmaster.studies.hsdag.measured import measured
+from loadmaster.studies.hsdag.page import write
+from loadmaster.studies.hsdag.problems import MODELS, everything_on, study_problem
+from loadmaster.studies.hsdag.variants import PAPER_VARIANTS, VARIANTS
 
-__all__ = ["TITLE", "cases", "write"]
-
-TITLE = "HSDAG, reproduced"
+__all__ = ["STUDY", "cases"]
 
 EXECUTIONS = ("serial", "concurrent")
 PAPER_EVALUATIONS = 2000
@@ -48,7 +46,7 @@ PAPER_ABLATED = (
 
 def cases(scope: Scope) -> list[Case]:
     """Graphs, optima, methods at equal evaluations, ablations, and runs on this machine."""
-    wanted = str(scope.options.get("only", ""))
+    wanted = scope.only
     models = [name for name in MODELS if wanted in name]
     seeds = range(1 if scope.quick else scope.seeds)
     found = [Case({"part": "graph", "model": name}, partial(_graph, name)) for name in models]
@@ -169,3 +167,6 @@ def _placed(
         "cpu_seconds": time.process_time() - began,
         "history": [[point.evaluations, point.cost] for point in found.history],
     }
+
+
+STUDY = Study("hsdag", "HSDAG, reproduced", cases, write)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from loadmaster.reproduce._gdp_models import (
+from loadmaster.studies.gdp.models import (
     ABLATIONS,
     FINE_TUNING,
     GROUPS,
@@ -15,8 +15,8 @@ from loadmaster.reproduce._gdp_models import (
     SEARCHES,
     Model,
 )
-from loadmaster.reproduce._page import Page, number
-from loadmaster.reproduce._study import Row, Scope
+from loadmaster.studies.harness.page import Page, number
+from loadmaster.studies.harness.study import Row, Scope
 
 __all__ = ["write"]
 

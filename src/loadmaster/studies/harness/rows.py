@@ -15,11 +15,16 @@ __all__ = ["Rows"]
 
 
 class Rows:
-    """Finished cases by their key. A line that a kill left torn is dropped; the last row of a key counts."""
+    """Finished cases by their key, in a file or, without a path, in memory only.
 
-    def __init__(self, path: Path, *, fresh: bool = False) -> None:
+    A line that a kill left torn is dropped; the last row of a key counts.
+    """
+
+    def __init__(self, path: Path | None = None, *, fresh: bool = False) -> None:
         self.path = path
         self._rows: dict[str, dict[str, Any]] = {}
+        if path is None:
+            return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             text = "" if fresh or not path.exists() else path.read_text()
@@ -33,9 +38,7 @@ class Rows:
                 entry = json.loads(line)
                 self._rows[_name(entry["key"])] = {**entry["key"], **entry["row"], "when": entry["when"]}
             except (json.JSONDecodeError, KeyError, TypeError):
-                raise InputError(
-                    f"{path}:{number}: is not a row of a reproduction: run with --fresh"
-                ) from None
+                raise InputError(f"{path}:{number}: is not a row of a study: run with --fresh") from None
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """The row of a case that has run."""
@@ -45,10 +48,11 @@ class Rows:
         """Keep a row, on the disk before this returns."""
         when = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"key": dict(key), "when": when, "row": dict(row)}, allow_nan=False)
-        with self.path.open("a") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(line + "\n")
+                file.flush()
+                os.fsync(file.fileno())
         self._rows[_name(key)] = {**key, **row, "when": when}
         return self._rows[_name(key)]
 

@@ -1,37 +1,39 @@
+import importlib
 import json
-import sys
-from types import ModuleType
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import loadmaster.studies.exact
 from loadmaster.errors import InputError
-from loadmaster.reproduce import Case, Scope, reproduce
-from loadmaster.reproduce._page import Page, number
-from loadmaster.reproduce._rows import Rows
+from loadmaster.studies import Case, Page, Rows, Scope, Study, number, reproduce
+
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "reproduction"
 
 
 @pytest.fixture
 def study(monkeypatch):
     """Three cases whose runs are counted; the one named in ``stop_at`` is interrupted."""
-    module = ModuleType("loadmaster.reproduce.exact")
-    module.TITLE = "A study"
-    module.ran = []
-    module.stop_at = None
+    found = SimpleNamespace(ran=[], stop_at=None)
 
     def run(name):
-        if name == module.stop_at:
+        if name == found.stop_at:
             raise KeyboardInterrupt
-        module.ran.append(name)
-        return {"cost": len(module.ran)}
+        found.ran.append(name)
+        return {"cost": len(found.ran)}
+
+    def cases(scope):
+        names = [name for name in "abc" if scope.only in name]
+        return [Case({"case": name}, lambda name=name: run(name)) for name in names]
 
     def write(page, scope, rows):
         page.table(("case", "cost"), [(row["case"], row["cost"]) for row in rows])
         page.bars("costs", [row["case"] for row in rows], {"ours": [row["cost"] for row in rows]}, "cost")
 
-    module.cases = lambda scope: [Case({"case": name}, lambda name=name: run(name)) for name in "abc"]
-    module.write = write
-    monkeypatch.setitem(sys.modules, "loadmaster.reproduce.exact", module)
-    return module
+    found.study = Study("exact", "A study", cases, write, lambda parser: parser.add_argument("--more"))
+    monkeypatch.setattr(loadmaster.studies.exact, "STUDY", found.study)
+    return found
 
 
 def test_a_page_has_the_rows_the_plot_and_where_it_comes_from(study, tmp_path):
@@ -106,3 +108,57 @@ def test_a_bar_may_be_missing(tmp_path):
 def test_a_part_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(InputError, match="--only 'nothing' leaves nothing of 'hsdag' to run"):
         reproduce("hsdag", Scope(options={"only": "nothing"}), out=tmp_path)
+
+
+def test_a_study_is_a_program_that_goes_on(study, tmp_path, capsys):
+    file = tmp_path / "rows.jsonl"
+    study.stop_at = "b"
+    assert study.study.main(["--rows", str(file), "--more", "x"], prog="python -m it") == 130
+    assert "Partial: 1 of 3" in capsys.readouterr().out
+    study.stop_at = None
+    assert study.study.main(["--rows", str(file)], prog="python -m it") == 0
+    printed = capsys.readouterr()
+    assert "| c | 3 |" in printed.out
+    assert f"`python -m it --rows {file}`" in printed.out
+    assert "svg" not in printed.out
+    assert "Versions: loadmaster" in printed.out
+    assert printed.err.splitlines() == ["2/3 b", "3/3 c"]
+    assert study.ran == ["a", "b", "c"]
+    assert study.study.main(["--rows", str(file), "--json"]) == 0
+    assert [row["cost"] for row in json.loads(capsys.readouterr().out)] == [1, 2, 3]
+
+
+def test_a_program_without_cases_says_so(study, capsys):
+    assert study.study.main(["--only", "z"]) == 2
+    assert "leave nothing to run" in capsys.readouterr().err
+
+
+def test_a_study_without_a_page_has_a_table_for_each_part():
+    cases = [Case({"part": part, "n": n}, lambda n=n: {"twice": 2 * n}) for part in "ab" for n in (1, 2)]
+    page = Page("T")
+    study = Study("t", "T", lambda scope: cases)
+    study.fill(page, Scope(), [{**case.key, **case.run(), "when": "now"} for case in cases], 4)
+    assert "## b\n\n| n | twice |\n|---|---|\n| 1 | 2 |\n| 2 | 4 |" in str(page)
+
+
+@pytest.mark.parametrize(
+    ("name", "stem", "scope"),
+    [
+        ("hsdag", "hsdag", Scope()),
+        ("gdp", "gdp", Scope(seeds=1)),
+        ("exact", "exact-quick", Scope(quick=True)),
+    ],
+)
+def test_rows_of_earlier_versions_still_make_their_page(name, stem, scope, tmp_path, request):
+    if name == "exact":
+        scope = Scope(quick=True, workloads=request.getfixturevalue("workloads"))
+    file = tmp_path / f"{stem}.jsonl"
+    file.write_bytes((DOCUMENTED / file.name).read_bytes())
+    kept = Rows(file)
+    study = importlib.import_module(f"loadmaster.studies.{name}").STUDY
+    cases = study.cases(scope)
+    rows = [row for case in cases if (row := kept.get(case.key)) is not None]
+    assert len(rows) == len(cases)
+    page = Page(study.title)
+    study.fill(page, scope, rows, len(cases))
+    assert "Partial" not in str(page)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import io
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadmaster import __version__
 from loadmaster.errors import InputError
 from loadmaster.files import write_atomically
+from loadmaster.studies.harness.provenance import machine, versions
 
-__all__ = ["Page", "number", "percent", "ratio"]
+__all__ = ["Page", "number", "percent", "ratio", "require_plots"]
 
 Cell = str | float | int | bool | None
-
-LIBRARIES = ("numpy", "numba", "ortools", "highspy", "pymetis", "torch", "openvino")
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -43,10 +38,14 @@ def ratio(value: float | None) -> str:
 
 
 class Page:
-    """Markdown that is put together part by part and saved with its plots."""
+    """Markdown that is put together part by part, and printed or saved with its plots.
 
-    def __init__(self, title: str) -> None:
+    A page that is only printed is made with ``plots=False``: it has no place for them.
+    """
+
+    def __init__(self, title: str, *, plots: bool = True) -> None:
         self._parts = [f"# {title}"]
+        self._with_plots = plots
         self._plots: list[tuple[str, bytes]] = []
 
     def section(self, title: str) -> None:
@@ -75,6 +74,8 @@ class Page:
         log: bool = False,
     ) -> None:
         """A plot of grouped bars, a group per label and a colour per series; ``line`` marks a value."""
+        if not self._with_plots:
+            return
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
@@ -101,17 +102,21 @@ class Page:
         self._plots.append((name, image.getvalue()))
         self._parts.append(f"![{ylabel}](PLOT-{name}.svg)")
 
-    def origin(self, command: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def origin(self, command: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> None:
         """Where the numbers come from: command, machine, versions, dates."""
         days = sorted({str(row["when"])[:10] for row in rows if "when" in row})
         dates = "-" if not days else days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
         self.section("Where this comes from")
-        self.text(f"- Command: `{command}` (rows of finished cases are kept beside this page)")
-        self._parts[-1] += f"\n- Date: {dates}\n- Machine: {_machine()}\n- Versions: {_versions()}"
+        self.text(f"- Command: `{command}`{note and f' ({note})'}")
+        self._parts[-1] += f"\n- Date: {dates}\n- Machine: {machine()}\n- Versions: {versions()}"
+
+    def __str__(self) -> str:
+        """The page as Markdown."""
+        return "\n\n".join(self._parts)
 
     def save(self, folder: Path, stem: str) -> Path:
         """Write ``STEM.md`` and a ``STEM-PLOT.svg`` per plot."""
-        text = "\n\n".join(self._parts) + "\n"
+        text = f"{self}\n"
         for name, image in self._plots:
             write_atomically(folder / f"{stem}-{name}.svg", image)
             text = text.replace(f"(PLOT-{name}.svg)", f"({stem}-{name}.svg)")
@@ -125,25 +130,3 @@ def require_plots() -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise InputError("plots need matplotlib: pip install 'loadmaster[reproduce]'") from None
-
-
-def _machine() -> str:
-    name = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                name = line.partition(":")[2].strip()
-                break
-    except OSError:
-        pass
-    return f"{name}, {os.cpu_count()} cores, {platform.system()}"
-
-
-def _versions() -> str:
-    found = [f"loadmaster {__version__}", f"Python {platform.python_version()}"]
-    for library in LIBRARIES:
-        try:
-            found.append(f"{library} {importlib.metadata.version(library)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)

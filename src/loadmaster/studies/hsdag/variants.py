@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadmaster.placers.learned._features import FEATURES
-from loadmaster.placers.learned._methods import PAPER_FEATURES
+from loadmaster import api
 
 __all__ = ["PAPER_VARIANTS", "PUBLISHED_VARIANTS", "VARIANTS"]
+
+FEATURES, PAPER_FEATURES = (vars(api.configured(method))["features"] for method in ("hsdag", "hsdag-paper"))
+"""What a placer sees of an op by default."""
 
 
 def without(*parts: str, features: tuple[str, ...] = FEATURES) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from loadmaster.reproduce._hsdag_variants import PUBLISHED_VARIANTS
-from loadmaster.reproduce._page import Page, number, percent
-from loadmaster.reproduce._study import Row, Scope
+from loadmaster.studies.harness.page import Page, number, percent
+from loadmaster.studies.harness.study import Row, Scope
+from loadmaster.studies.hsdag.variants import PUBLISHED_VARIANTS
 
 __all__ = ["PUBLISHED", "write"]
 

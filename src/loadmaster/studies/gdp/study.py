@@ -11,11 +11,12 @@ from typing import Any
 
 from loadmaster import api
 from loadmaster.errors import InfeasibleError
-from loadmaster.placers.learned._units import units_of
+from loadmaster.placers.frame.feasible import atoms_of
 from loadmaster.placers.learned.gdp_paper.gdp_paper import GdpPaper
 from loadmaster.problem import Problem, Solution
 from loadmaster.problem.bounds import lower_bound
-from loadmaster.reproduce._gdp_models import (
+from loadmaster.problem.coarsening import coarsen
+from loadmaster.studies.gdp.models import (
     ABLATIONS,
     FINE_TUNING,
     GROUPS,
@@ -27,12 +28,10 @@ from loadmaster.reproduce._gdp_models import (
     SEARCHES,
     Model,
 )
-from loadmaster.reproduce._gdp_page import write
-from loadmaster.reproduce._study import Case, Row, Scope
+from loadmaster.studies.gdp.page import write
+from loadmaster.studies.harness.study import Case, Row, Scope, Study
 
-__all__ = ["TITLE", "cases", "write"]
-
-TITLE = "GDP, reproduced"
+__all__ = ["STUDY", "cases"]
 
 SECONDS = {False: 30.0, True: 5.0}
 """For ``auto``, in the full and the quick run."""
@@ -61,7 +60,7 @@ def groups_of(model: Model) -> str:
 
 def cases(scope: Scope) -> list[Case]:
     """Rules, then searches on one graph, ablations, batch training and hold-outs."""
-    wanted = str(scope.options.get("only", "")).lower()
+    wanted = scope.only.lower()
     models = [m for m in MODELS if wanted in m.title.lower() and (not scope.quick or m.title in QUICK)]
     seeds = 1 if scope.quick else scope.seeds
     seconds = SECONDS[scope.quick]
@@ -106,7 +105,8 @@ def _held_out(models: Sequence[Model], family: str, scope: Scope) -> Case:
 def _rules(model: Model) -> Row:
     problem = problem_of(model)
     bound = lower_bound(problem)
-    groups = units_of(problem, groups_of(model)).count
+    rule = groups_of(model)
+    groups = atoms_of(coarsen(problem, rule).coarse if rule else problem).count
     row: Row = {"ops": problem.n, "nodes": groups, "bound": bound.value, "bound_by": bound.name}
     for method in RULES:
         try:
@@ -200,3 +200,6 @@ def _transfer(models: Sequence[Model], family: str, evaluations: int) -> Row:
                 spent = time.process_time() - began
                 row[name][model.title] = _row(solution) | {"cpu_seconds": spent}
     return row
+
+
+STUDY = Study("gdp", "GDP, reproduced", cases, write)

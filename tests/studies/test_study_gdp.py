@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from loadmaster.reproduce import Scope, _gdp_page, gdp, reproduce
-from loadmaster.reproduce._gdp_models import MODELS, QUICK, Model
+from loadmaster.studies import Scope, reproduce
+from loadmaster.studies.gdp import page as gdp_page
+from loadmaster.studies.gdp import study as gdp
+from loadmaster.studies.gdp.models import MODELS, QUICK, Model
 
 
 @pytest.fixture
@@ -17,7 +19,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         Model("Small-A", "layered-24?seed=1", 2, "a", 1.0, 2.0, 1.5),
         Model("Small-B", "layered-30?seed=2", 3, "b", 1.0, 0.5, 1.5),
     )
-    for module in (gdp, _gdp_page):
+    for module in (gdp, gdp_page):
         monkeypatch.setattr(module, "MODELS", models)
     monkeypatch.setattr(gdp, "QUICK", ("Small-A", "Small-B"))
     monkeypatch.setattr(gdp, "evaluations_of", lambda model, quick: 40)
