@@ -135,18 +135,15 @@ def train(folder: Path, fold: str, seed: int, seconds: float, *, context: bool =
 # -- held-out graphs -----------------------------------------------------------------------------------------
 
 
-def columns(
-    problem: Problem, weights: str, auto: float, seed: int, known: dict[str, Any]
-) -> dict[str, float]:
-    """Method -> cost (nan where it has none), for the methods that are not known yet."""
-    row: dict[str, float] = {}
+def columns(problem: Problem, weights: str, auto: float, seed: int) -> dict[str, float | None]:
+    """Method -> cost (None where it has none)."""
+    row: dict[str, float | None] = {}
 
     def note(name: str, make: Callable[[], float]) -> None:
-        if name not in known:
-            try:
-                row[name] = make()
-            except InfeasibleError:
-                row[name] = math.nan
+        try:
+            row[name] = make()
+        except InfeasibleError:
+            row[name] = None
 
     def place(method: str | Placer, budget: Budget) -> float:
         placer = PLACERS[method] if isinstance(method, str) else method
@@ -158,12 +155,8 @@ def columns(
     def named(untrained: str, name: str) -> str:
         return f"{untrained}, {name}" if untrained else name
 
-    if "seconds" not in known:
-        api._warm_up(greedy, problem)
-        began = time.perf_counter()
-        found = greedy.place(problem, budget=Budget())
-        row["seconds"], row["evaluations"] = time.perf_counter() - began, float(found.evaluations)
-        row["zero-shot"] = found.cost
+    found = api.place(problem, greedy, budget=math.inf)  # which loads the kernels before the clock runs
+    row["seconds"], row["evaluations"], row["zero-shot"] = found.seconds, float(found.evaluations), found.cost
     note("untrained", lambda: place(both[1][1], Budget()))
     tracks, check = tracks_of(problem), SimulatedEvaluator(problem)
 
@@ -187,7 +180,7 @@ def columns(
     for method in ("single", "metis", "expert", "heft", "lookahead"):
         if PLACERS[method].supports(problem) is None:
             note(method, partial(place, method, few))
-    equal = Budget(evaluations=max(int({**known, **row}["evaluations"]), 1))
+    equal = Budget(evaluations=max(found.evaluations, 1))
     for method in ("random", "local-search"):
         note(f"{method}, equal", partial(place, method, equal))
     note("local-search, 500", partial(place, "local-search", Budget(evaluations=TUNED)))
@@ -201,13 +194,12 @@ def columns(
         note("heft + 2 s", after_heft)
     else:
         note("rules + 2 s", lambda: api.place(problem, "local-search", budget=SECONDS, seed=seed).cost)
-    if "auto" not in known:
-        best = api.place(problem, "auto", budget=auto)
-        row["auto"], row["bound"] = best.cost, max(best.bound, lower_bound(problem).value)
+    best = api.place(problem, "auto", budget=auto)
+    row["auto"], row["bound"] = best.cost, max(best.bound, lower_bound(problem).value)
     return row
 
 
-def held_out(model: str) -> Iterator[tuple[str, str, str]]:
+def held_out() -> Iterator[tuple[str, str, str]]:
     """(family, graph, cluster), one of every family in turn, so that a part of the run is a fair part."""
     for i in range(max(map(len, HELD_OUT.values()))):
         for family, cases in HELD_OUT.items():
@@ -216,32 +208,25 @@ def held_out(model: str) -> Iterator[tuple[str, str, str]]:
                 yield family, name, cluster
 
 
-def rows_in(path: Path) -> list[dict[str, Any]]:
-    """The finished rows of a file."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+KEY = ("family", "graph", "cluster", "model", "seed", "draw")
 
 
-def run(folder: Path, results: Path, model: str, auto: float, seed: int, draw: int) -> None:
-    """Place what is not in the file yet, column by column."""
-    rows = rows_in(results)
-    for family, name, cluster in held_out(model):
-        weights = folder / f"{fold_of(family)}-{seed}.npz"
-        if not weights.exists():
-            continue
-        same = [row for row in rows if (row["graph"], row["cluster"], row["model"]) == (name, cluster, model)]
-        row = next((row for row in same if (row["seed"], row.get("draw", 0)) == (seed, draw)), None)
-        problem = api.problem(f"zoo:{name}", cluster, model)
-        if row is None:
-            row = {"family": family, "graph": name, "cluster": cluster, "model": model}
-            row |= {"seed": seed, "draw": draw, "ops": problem.n}
-            row |= {key: same[0][key] for key in ("auto", "bound") if same}
-            rows.append(row)
-        found = columns(problem, str(weights), auto, draw, row)
-        if found:
-            row |= found
-            write_atomically(results, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
-            told = f"as shipped {row['as shipped'] / row['auto']:.3f} of auto"
-            print(name, cluster, told, file=sys.stderr, flush=True)
+def cases(scope: Scope) -> list[Case]:
+    """What is to be placed: a held-out graph with the weights of its fold, once those are trained."""
+    seed, draw, auto, model = (scope[name] for name in ("seed", "draw", "auto", "model"))
+    found = []
+    for family, name, cluster in held_out():
+        weights = scope["folder"] / f"{fold_of(family)}-{seed}.npz"
+        if weights.exists() and scope.only in name:
+            key = dict(zip(KEY, (family, name, cluster, model, seed, draw), strict=True))
+            found.append(Case(key, partial(run, name, cluster, model, str(weights), auto, draw)))
+    return found[:1] if scope.quick else found
+
+
+def run(name: str, cluster: str, model: str, weights: str, auto: float, draw: int) -> Row:
+    """Every method on one held-out graph."""
+    problem = api.problem(f"zoo:{name}", cluster, model)
+    return {"ops": problem.n, **columns(problem, weights, auto, draw)}
 
 
 SHOWN = (
@@ -341,40 +326,12 @@ def trainings(results: Path, model: str) -> None:
 # -- other runs ----------------------------------------------------------------------------------------------
 
 
-def unseen(results: Path, auto: float) -> None:
-    """The published workloads: neither their graphs nor their costs were ever trained on."""
-    known = {(row["graph"], row["model"]) for row in rows_in(results)}
-    for path in sorted(WORKLOADS.glob("msr/throughput/*/*.json")):
-        for model in ("concurrent", "pipeline"):
-            name = f"{path.parent.name}/{path.stem}"
-            if (name, model) not in known:
-                problem = api.problem(path, model=model)
-                row: dict[str, Any] = {"graph": name, "model": model, "ops": problem.n}
-                for method in ("single", "metis", "expert", "heft", "gdp"):
-                    if PLACERS[method].supports(problem) is None:
-                        row[method] = api.place(problem, method, evaluations=1000).cost
-                row["zero-shot"] = Gdp(samples=0, guard=False).place(problem, budget=Budget()).cost
-                row["auto"] = api.place(problem, "auto", budget=auto).cost
-                with results.open("a") as file:
-                    print(json.dumps(row), file=file)
-    print("| graph | model | ops | single | METIS | expert | HEFT | zero-shot | `gdp` | `auto` |")
-    print("|---|---|--:|" + "--:|" * 7)
-    for row in rows_in(results):
-        cells = [
-            f"{row[m] / row['auto']:.3f}" if m in row else ""
-            for m in ("single", "metis", "expert", "heft", "zero-shot", "gdp")
-        ]
-        print(
-            f"| {row['graph']} | {row['model']} | {row['ops']} | {' | '.join(cells)} | {1e3 * row['auto']:.4g} ms |"
-        )
-
-
 def ablations(folder: Path, fold: str, seed: int, seconds: float) -> None:
     """The same training with and without the context of the graph, on the held-out graphs of the fold."""
     for context in (True, False):
         train(folder, fold, seed, seconds, context=context)
     worth: dict[str, list[float]] = {"3 passes": [], "zero-shot": []}
-    for family, name, cluster in held_out("concurrent"):
+    for family, name, cluster in held_out():
         if family not in FOLDS[fold]:
             continue
         problem = api.problem(f"zoo:{name}", cluster, "concurrent")
@@ -392,21 +349,6 @@ def ablations(folder: Path, fold: str, seed: int, seconds: float) -> None:
         gain = np.log(found)
         error = gain.std(ddof=1) / math.sqrt(len(gain))
         print(f"{kind}: without the context {100 * np.expm1(gain.mean()):+.2f} % ± {100 * error:.2f} %")
-
-
-def large() -> None:
-    """Load, then decode; milliseconds and seconds."""
-    for model in ("concurrent", "pipeline"):
-        began = time.perf_counter()
-        problem = api.problem("zoo:gnmt-8", "p100-8", model)
-        loaded = time.perf_counter()
-        found = Gdp().place(problem, budget=Budget())
-        done = time.perf_counter()
-        row = f"{model}: gdp {1e3 * found.cost:.1f} ms, loading {loaded - began:.1f} s, placing {done - loaded:.1f} s"
-        for method in ("heft", "expert", "metis", "single"):
-            if PLACERS[method].supports(problem) is None:
-                row += f", {method} {1e3 * PLACERS[method].place(problem, budget=Budget(evaluations=20)).cost:.1f} ms"
-        print(row, flush=True)
 
 
 def main() -> None:

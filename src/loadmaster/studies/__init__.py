@@ -41,7 +41,7 @@ versions. Killed and started again it runs only what is missing; ``--fresh`` beg
 """
 
 from loadmaster.studies.harness.page import Page, number, percent, ratio, require_plots
-from loadmaster.studies.harness.placing import placed
+from loadmaster.studies.harness.placing import placed, solved
 from loadmaster.studies.harness.provenance import machine, versions
 from loadmaster.studies.harness.rows import Rows
 from loadmaster.studies.harness.study import Case, Outcome, Row, Scope, Study, run_cases
@@ -64,5 +64,6 @@ __all__ = [
     "reproduce",
     "require_plots",
     "run_cases",
+    "solved",
     "versions",
 ]

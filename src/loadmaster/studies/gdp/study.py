@@ -29,6 +29,7 @@ from loadmaster.studies.gdp.models import (
     Model,
 )
 from loadmaster.studies.gdp.page import write
+from loadmaster.studies.harness.placing import solved
 from loadmaster.studies.harness.study import Case, Row, Scope, Study
 
 __all__ = ["STUDY", "cases"]
@@ -123,12 +124,12 @@ def _placed(model: Model, method: str, variant: str, evaluations: int, seed: int
         more["colocate"] = groups_of(model)
     problem = problem_of(model)
     began = time.process_time()
-    solution = api.place(problem, placer, evaluations=evaluations, seed=seed, parameters=more)
+    solution = solved(problem, placer, evaluations=evaluations, seed=seed, parameters=more)
     return _row(solution) | {"cpu_seconds": time.process_time() - began}
 
 
 def _auto(model: Model, seconds: float) -> Row:
-    return _row(api.place(problem_of(model), "auto", budget=seconds))
+    return _row(solved(problem_of(model), "auto", budget=seconds))
 
 
 def _row(solution: Solution) -> Row:
@@ -194,7 +195,7 @@ def _transfer(models: Sequence[Model], family: str, evaluations: int) -> Row:
                 batch = GdpPaper().batch + 1
                 limit = 1 + batch * (FINE_TUNING if name == "tuned" else 1)
                 began = time.process_time()
-                solution = api.place(
+                solution = solved(
                     problem_of(model), "gdp-paper", evaluations=limit, parameters={**groups, **more}
                 )
                 spent = time.process_time() - began

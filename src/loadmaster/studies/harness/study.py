@@ -55,7 +55,7 @@ class Case:
     @property
     def title(self) -> str:
         """What is shown while it runs."""
-        return " ".join(str(value) for value in self.key.values())
+        return " ".join(str(value) for value in self.key.values() if value not in (None, "", {}))
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster import api
 from loadmaster.errors import BusyError, InputError, LoadmasterError, UnsupportedError
 from loadmaster.problem import Problem, Solution
+from loadmaster.studies.harness.placing import solved
 
 __all__ = ["agreement", "measured"]
 
@@ -107,11 +107,9 @@ def _solutions(problem: Problem) -> dict[str, Solution]:
     for method in METHODS:
         try:
             budget = {"budget": 20.0} if method == "min-cut" else {"evaluations": EVALUATIONS}
-            found[method] = api.place(problem, method, **budget)
+            found[method] = solved(problem, method, **budget)
         except UnsupportedError:
             continue
-        if found[method].stopped == "interrupted":
-            raise KeyboardInterrupt
     return found
 
 

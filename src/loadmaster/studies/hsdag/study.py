@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster import api
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
 from loadmaster.hardware import load_cluster
 from loadmaster.problem import Problem, Serial
 from loadmaster.problem.coarsening import coarsen
-from loadmaster.studies.harness.placing import placed
+from loadmaster.studies.harness.placing import placed, solved
 from loadmaster.studies.harness.study import Case, Row, Scope, Study
 from loadmaster.studies.hsdag.measured import measured
 from loadmaster.studies.hsdag.page import write
@@ -155,11 +154,9 @@ def _placed(
     problem = _problem(name, execution)
     began = time.process_time()
     try:
-        found = api.place(problem, method, evaluations=evaluations, seed=seed, parameters=parameters)
+        found = solved(problem, method, evaluations=evaluations, seed=seed, parameters=parameters)
     except (InfeasibleError, UnsupportedError) as error:
         return {"cost": None, "why": str(error)}
-    if found.stopped == "interrupted":  # what was cut short must not be kept as if it had run
-        raise KeyboardInterrupt
     return {
         "cost": found.cost,
         "made": found.evaluations,

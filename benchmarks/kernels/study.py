@@ -9,19 +9,16 @@ layered, with about two edges per op.
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numba import njit
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.heapq_simulator import heapq_simulator
-from benchmarks.moves import moves_per_second
+from benchmarks.kernels.heapq_simulator import heapq_simulator
+from benchmarks.kernels.moves import moves_per_second
 from loadmaster.arrays import IntArray
 from loadmaster.graph import layered
 from loadmaster.hardware import accelerators, roofline
@@ -29,6 +26,9 @@ from loadmaster.problem import Concurrent, Problem
 from loadmaster.problem.concurrent import ConcurrentSimulator
 from loadmaster.problem.concurrent._delta import prepare, static_delta, try_move
 from loadmaster.problem.concurrent._static import LANES, static_costs, static_lanes
+from loadmaster.studies import Case, Page, Row, Scope, Study
+
+__all__ = ["STUDY", "measure"]
 
 Evaluate = Callable[[IntArray], Any]
 
@@ -37,29 +37,30 @@ OPS_PER_SECOND = {"event": 15e6, "event, peak": 7e6, "static": 80e6, "lanes": 16
 """What to expect, roughly: it says how many placements make a measurement of a given length."""
 
 
-@dataclass(frozen=True)
-class Rates:
-    """What was measured on one graph and cluster, per second of CPU time."""
-
-    ops: int
-    devices: int
-    evaluations: dict[str, float]
-    static_moves: float
-    """Makespans after moving one op, in the static schedule, without a cutoff."""
-    load_moves: float
-    """Largest loads after moving one op, in the pipeline model."""
-
-    def ratio(self, method: str, reference: str) -> float:
-        """How many times faster ``method`` is than ``reference``."""
-        return self.evaluations[method] / self.evaluations[reference]
-
-    def nanoseconds(self, method: str) -> float:
-        """Nanoseconds per op."""
-        return 1e9 / self.evaluations[method] / self.ops
+def options(parser: argparse.ArgumentParser) -> None:
+    """Sizes of graphs."""
+    parser.add_argument("--ops", type=int, nargs="+", help="sizes of the graphs (1000 10000 50000)")
 
 
-def measure(ops: int, devices: int, *, seconds: float, repeats: int) -> Rates:
-    """The rates of all methods on one layered graph, after checking that they agree."""
+def cases(scope: Scope) -> list[Case]:
+    """A case per size of graph and number of devices."""
+    seconds, repeats = (0.05, 3) if scope.quick else (0.2, 7)
+    return [
+        Case(
+            {"ops": ops, "devices": devices, "seconds": seconds, "repeats": repeats},
+            partial(measure, ops, devices, seconds=seconds, repeats=repeats),
+        )
+        for ops in scope["ops"] or ((1_000, 10_000) if scope.quick else (1_000, 10_000, 50_000))
+        for devices in (2, 4)
+    ]
+
+
+def measure(ops: int, devices: int, *, seconds: float, repeats: int) -> Row:
+    """The rates of all methods on one layered graph, per CPU second, after checking that they agree.
+
+    ``static_moves``: makespans after moving one op, in the static schedule, without a cutoff; ``load_moves``: largest
+    loads after moving one op, in the pipeline model.
+    """
     graph, cluster = layered(ops), accelerators(devices - 1, 1)
     problem = Problem.make(graph, cluster, Concurrent(), time=roofline(graph, cluster))
     rng = np.random.default_rng(ops + devices)
@@ -73,13 +74,11 @@ def measure(ops: int, devices: int, *, seconds: float, repeats: int) -> Rates:
                 rows = -(-rows // LANES) * LANES
             device = rng.integers(0, devices, (rows, ops)).astype(np.int32)
             best[name] = max(best[name], rows / cpu_seconds(methods[name], device))
-    return Rates(
-        ops,
-        devices,
-        best,
-        static_moves_per_second(problem, rng, seconds=seconds, repeats=repeats),
-        moves_per_second(ops, devices, moves=round(4e6 * seconds), repeats=repeats),
-    )
+    return {
+        "evaluations": best,
+        "static_moves": static_moves_per_second(problem, rng, seconds=seconds, repeats=repeats),
+        "load_moves": moves_per_second(ops, devices, moves=round(4e6 * seconds), repeats=repeats),
+    }
 
 
 def evaluators(problem: Problem) -> dict[str, Evaluate]:
@@ -147,62 +146,47 @@ def static_moves_per_second(
     return best
 
 
-def tables(measured: list[Rates]) -> Iterator[Table]:
+RATIOS = (("event", "heapq"), ("event, peak", "heapq"), ("static", "event"), ("lanes", "event"))
+
+
+def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
     """The rates, and what they say about each other."""
-    rates = Table(title="Per second of CPU time, one thread")
-    ratios = Table(title="Ratios, and nanoseconds per op")
-    for table in (rates, ratios):
-        table.add_column("ops", justify="right")
-        table.add_column("devices", justify="right")
-    for name in (*METHODS, "static moves", "max-load moves"):
-        rates.add_column(name, justify="right")
-    for name in (
-        "event / heapq",
-        "event, peak / heapq",
-        "static / event",
-        "lanes / event",
-        "ns event",
-        "ns lanes",
-    ):
-        ratios.add_column(name, justify="right")
-    for row in measured:
-        where = (f"{row.ops:,}", str(row.devices))
-        numbers = [*(row.evaluations[name] for name in METHODS), row.static_moves, row.load_moves]
-        rates.add_row(*where, *(f"{number:,.0f}" for number in numbers))
-        pairs = [("event", "heapq"), ("event, peak", "heapq"), ("static", "event"), ("lanes", "event")]
-        ratios.add_row(
-            *where,
-            *(f"{row.ratio(*pair):.1f}x" for pair in pairs),
-            *(f"{row.nanoseconds(name):.1f}" for name in ("event", "lanes")),
+    page.section("Per second of CPU time, one thread")
+    page.table(
+        ("ops", "devices", *METHODS, "static moves", "max-load moves"),
+        [
+            (
+                row["ops"],
+                row["devices"],
+                *(f"{row['evaluations'][name]:,.0f}" for name in METHODS),
+                *(f"{row[name]:,.0f}" for name in ("static_moves", "load_moves")),
+            )
+            for row in rows
+        ],
+    )
+    page.section("Ratios, and nanoseconds per op")
+    page.table(
+        ("ops", "devices", *(" / ".join(pair) for pair in RATIOS), "ns event", "ns lanes"),
+        [
+            (
+                row["ops"],
+                row["devices"],
+                *(f"{row['evaluations'][a] / row['evaluations'][b]:.1f}x" for a, b in RATIOS),
+                *(f"{nanoseconds(row, name):.1f}" for name in ("event", "lanes")),
+            )
+            for row in rows
+        ],
+    )
+    for devices in dict.fromkeys(row["devices"] for row in rows):
+        found = [nanoseconds(row, "event") for row in rows if row["devices"] == devices]
+        page.text(
+            f"event, {devices} devices: time per op grows {found[-1] / found[0]:.2f}x to the largest graph"
         )
-    yield rates
-    yield ratios
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller graphs, shorter measurements")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    options = parser.parse_args()
-    console = Console(stderr=True)
-    measured = []
-    for ops in (1_000, 10_000) if options.quick else (1_000, 10_000, 50_000):
-        for devices in (2, 4):
-            with console.status(f"{ops:,} ops on {devices} devices"):
-                seconds, repeats = (0.05, 3) if options.quick else (0.2, 7)
-                measured.append(measure(ops, devices, seconds=seconds, repeats=repeats))
-    if options.json:
-        print(json.dumps([asdict(rates) for rates in measured], indent=2))
-        return
-    output = Console()
-    output.width = max(output.width, 110)
-    for table in tables(measured):
-        output.print(table)
-    for devices in (2, 4):
-        small, *_, large = (row.nanoseconds("event") for row in measured if row.devices == devices)
-        print(f"event, {devices} devices: time per op grows {large / small:.2f}x to the largest graph")
+def nanoseconds(row: Row, method: str) -> float:
+    """Per op."""
+    return float(1e9 / row["evaluations"][method] / row["ops"])
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study("kernels", "Speed of the kernels", cases, write, options)

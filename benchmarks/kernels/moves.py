@@ -64,9 +64,3 @@ def moves_per_second(
         _random_moves(*nets, *ledger, ops, targets)
         best = max(best, moves / (time.thread_time() - began))
     return best
-
-
-if __name__ == "__main__":
-    for n in (1_000, 50_000):
-        for devices in (2, 4, 8):
-            print(f"{n} ops, {devices} devices: {moves_per_second(n, devices) / 1e6:.2f} million moves/s")
