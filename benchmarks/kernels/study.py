@@ -40,11 +40,13 @@ OPS_PER_SECOND = {"event": 15e6, "event, peak": 7e6, "static": 80e6, "lanes": 16
 def options(parser: argparse.ArgumentParser) -> None:
     """Sizes of graphs."""
     parser.add_argument("--ops", type=int, nargs="+", help="sizes of the graphs (1000 10000 50000)")
+    parser.add_argument("--seconds", type=float, help="of a measurement (0.2, or 0.05 with --quick)")
 
 
 def cases(scope: Scope) -> list[Case]:
     """A case per size of graph and number of devices."""
     seconds, repeats = (0.05, 3) if scope.quick else (0.2, 7)
+    seconds = scope["seconds"] or seconds
     return [
         Case(
             {"ops": ops, "devices": devices, "seconds": seconds, "repeats": repeats},

@@ -111,12 +111,17 @@ class Study:
         words = list(sys.argv[1:] if arguments is None else arguments)
         prog = prog or f"python -m benchmarks.{self.name}"
         given = vars(self._parser(prog).parse_args(words))
-        common = {name: given.pop(name) for name in ("quick", "seeds", "workloads", "rows", "fresh", "json")}
+        common = {
+            name: given.pop(name) for name in ("quick", "seeds", "workloads", "rows", "fresh", "json", "list")
+        }
         scope = Scope(common["quick"], common["seeds"], common["workloads"], given)
         try:
             cases = self.cases(scope)
             if not cases:
                 raise InputError(f"{prog}: the options leave nothing to run")
+            if common["list"]:
+                print("\n".join(case.title for case in cases))
+                return 0
             kept = Rows(common["rows"], fresh=common["fresh"])
             rows = run_cases(cases, kept, on_case=_say)
         except LoadmasterError as error:
@@ -147,6 +152,7 @@ class Study:
         )
         parser.add_argument("--rows", type=Path, metavar="FILE", help="keep finished cases in this file")
         parser.add_argument("--fresh", action="store_true", help="forget the rows of an earlier run")
+        parser.add_argument("--list", action="store_true", help="print the cases and run none")
         parser.add_argument("--json", action="store_true", help="print the rows as JSON")
         return parser
 
