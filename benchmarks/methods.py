@@ -214,7 +214,7 @@ class _Table:
         page.text("As shares of the best cost; CP-SAT begins with what `auto` finds in as many seconds.")
 
         def share(problem: str, value: float | None) -> str:
-            best = self.best.get(problem, self.bounds[problem]["cost"])
+            best: float = self.best[problem]
             return f"{value / best:.3f}" if value else "-"
 
         page.table(

@@ -153,7 +153,7 @@ def equality_of(
     cases = []
     for number in range(options.count):
         side = generator.integers(problem.devices, size=problem.classes)[problem.class_of]
-        cases.append(Case({**about, "number": number}, partial(compare, Placement(side))))
+        cases.append(Case({**about, "number": number}, partial(compare, Placement(side.astype(np.int32)))))
     rows = run_cases(cases, options.kept("equality", name, runtime))
     if len(rows) < len(cases):
         raise KeyboardInterrupt  # what was cut short must not count as a result

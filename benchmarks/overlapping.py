@@ -22,6 +22,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -262,7 +263,8 @@ def slow(requests: int = 50, slots: int = 3, seconds: float = 0.02) -> Row:
         ],
         {"A": 0, "B": 1},
     )
-    began, waiting, most = time.perf_counter(), [], 0
+    waiting: list[Any] = []
+    began, most = time.perf_counter(), 0
     for _ in range(requests):
         while len(waiting) >= slots:
             flow.wait(waiting[0])

@@ -21,6 +21,9 @@ __all__ = ["Case", "Outcome", "Row", "Scope", "Study", "run_cases"]
 Row = dict[str, Any]
 """What a case was (its key) and what came out of it: plain JSON values."""
 
+SHARED = Path("../shared/workloads")
+"""Where the published workloads are beside a checkout (see CONTRIBUTING)."""
+
 OnCase = Callable[[int, int, str], None]
 
 
@@ -139,7 +142,7 @@ class Study:
         parser = argparse.ArgumentParser(prog=prog, description=self.title)
         if self.options is not None:
             self.options(parser)
-        default = os.environ.get("LOADMASTER_WORKLOADS")
+        default = os.environ.get("LOADMASTER_WORKLOADS") or (str(SHARED) if SHARED.is_dir() else "")
         parser.add_argument("--quick", action="store_true", help="a smaller run")
         parser.add_argument("--only", default="", metavar="TEXT", help="only what has this in its name")
         parser.add_argument("--seeds", type=int, default=3, help="how many seeds for what is random (3)")
@@ -148,7 +151,7 @@ class Study:
             type=Path,
             default=Path(default) if default else None,
             metavar="FOLDER",
-            help="the published workloads (default: LOADMASTER_WORKLOADS)",
+            help="the published workloads (default: LOADMASTER_WORKLOADS, or ../shared/workloads)",
         )
         parser.add_argument("--rows", type=Path, metavar="FILE", help="keep finished cases in this file")
         parser.add_argument("--fresh", action="store_true", help="forget the rows of an earlier run")
