@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from loadmaster import api
 from loadmaster.errors import RunError
 from loadmaster.plan import Plan
 from loadmaster.problem import Placement, Problem
-from loadmaster.problem._evaluator import evaluate
 from loadmaster.runtime import (
     Cache,
+    Candidate,
     Measurement,
     ModelProfile,
     Session,
@@ -38,7 +39,6 @@ from loadmaster.runtime import (
 )
 from loadmaster.runtime._measuring import _busy
 from loadmaster.runtime.openvino._calibration import split_features
-from loadmaster.runtime.openvino._session import Candidate
 from loadmaster.studies import Case, Row, Rows, Scope, Study, run_cases, solved
 from loadmaster.zoo._export import export_model
 
@@ -265,7 +265,7 @@ def prediction(name: str, options: Options) -> Row:
             Guess(
                 "hetero",
                 {"placement": placement.to_names(problem)},
-                evaluate(problem, placement).cost / profile.profiles["A"].wall,
+                api.evaluate(problem, placement).cost / profile.profiles["A"].wall,
                 split_features(problem.graph, placement.device)[0],
             )
             for placement in varied(problem, options.count, options.seed)

@@ -47,6 +47,7 @@ from loadmaster.optimize._refine import chains
 from loadmaster.problem import Pipeline, Placement, Problem
 from loadmaster.runtime import (
     Cache,
+    Candidate,
     Session,
     cut,
     parse_devices,
@@ -57,7 +58,6 @@ from loadmaster.runtime._overlap_costs import OverlapFit, fit_overlap, predict
 from loadmaster.runtime.openvino._devices import Devices
 from loadmaster.runtime.openvino._flow import Flow, Job
 from loadmaster.runtime.openvino._plans import STREAM, Line, overlapping_cores
-from loadmaster.runtime.openvino._session import Candidate
 from loadmaster.studies import Case, Row, Scope, Study
 
 __all__ = ["STUDY"]
