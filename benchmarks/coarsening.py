@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 
 from loadmaster import api
 from loadmaster.problem.coarsening import coarsen
+from loadmaster.studies import Case, Row, Scope, Study, placed
+
+__all__ = ["STUDY"]
 
 GRAPHS = (
     ("zoo:resnet-50", "p100-2"),
@@ -30,47 +34,55 @@ PLACING = (
 )
 
 
-def sizes() -> None:
-    """Groups and CPU seconds by rule; every rule is run once before, so that compiling does not count."""
-    print(f"{'graph':20} {'rule':20} {'ops':>7} {'groups':>7} {'classes':>8} {'CPU s':>6}")
-    for name, cluster in GRAPHS:
-        problem = api.problem(name, cluster)
-        for rule in RULES:
-            coarsen(problem, rule)
-            began = time.process_time()
-            coarse = coarsen(problem, rule).coarse
-            seconds = time.process_time() - began
-            print(f"{name:20} {rule:20} {problem.n:7} {coarse.n:7} {coarse.classes:8} {seconds:6.2f}")
-
-
-def placing(evaluations: int) -> None:
-    """Cost of the full placement, relative to placing every op by itself."""
-    print(f"{'graph':18} {'model':11} {'rule':18} {'groups':>6} {'cost ms':>9} {'gap %':>6} {'CPU s':>6}")
-    for name, cluster, model, rules in PLACING:
-        problem = api.problem(name, cluster, model)
-        for rule in (None, *rules):
-            api.place(problem, "local-search", evaluations=2, coarsen=rule)
-            began = time.process_time()
-            groups = problem.n if rule is None else coarsen(problem, rule).coarse.n
-            found = api.place(problem, "local-search", evaluations=evaluations, coarsen=rule)
-            seconds = time.process_time() - began
-            label = f"{name:18} {model:11} {rule or 'none':18} {groups:6}"
-            print(f"{label} {1e3 * found.cost:9.3f} {100 * found.gap:6.1f} {seconds:6.1f}")
-
-
-def main() -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--placing", action="store_true")
+def options(parser: argparse.ArgumentParser) -> None:
+    """Sizes, or placing."""
+    parser.add_argument("--placing", action="store_true", help="place groups instead of measuring rules")
     parser.add_argument("--evaluations", type=int, default=20_000)
-    options = parser.parse_args()
-    if options.placing:
-        placing(options.evaluations)
-    else:
-        sizes()
 
+
+def cases(scope: Scope) -> list[Case]:
+    """A case per graph and rule."""
+    limit = scope["evaluations"]
+    found = [
+        Case({"graph": graph, "rule": rule}, partial(size, graph, cluster, rule))
+        for graph, cluster in GRAPHS
+        for rule in RULES
+    ]
+    if scope["placing"]:
+        found = [
+            Case(
+                {"graph": graph, "model": model, "rule": rule or "none", "limit": limit},
+                partial(place, graph, cluster, model, rule, limit),
+            )
+            for graph, cluster, model, rules in PLACING
+            for rule in ("", *rules)
+        ]
+    found = [case for case in found if scope.only in case.key["graph"]]
+    return found[:2] if scope.quick else found
+
+
+def size(graph: str, cluster: str, rule: str) -> Row:
+    """Groups and CPU seconds; the rule is run once before, so that compiling does not count."""
+    problem = api.problem(graph, cluster)
+    coarsen(problem, rule)
+    began = time.process_time()
+    coarse = coarsen(problem, rule).coarse
+    seconds = time.process_time() - began
+    return {"ops": problem.n, "groups": coarse.n, "classes": coarse.classes, "CPU s": seconds}
+
+
+def place(graph: str, cluster: str, model: str, rule: str, evaluations: int) -> Row:
+    """Cost of the full placement."""
+    problem = api.problem(graph, cluster, model)
+    placed(problem, "local-search", evaluations=2, coarsen=rule or None)  # compiles
+    began = time.process_time()
+    groups = coarsen(problem, rule).coarse.n if rule else problem.n
+    row = placed(problem, "local-search", evaluations=evaluations, coarsen=rule or None)
+    seconds = time.process_time() - began
+    return {"groups": groups, "cost ms": 1e3 * row["cost"], "gap %": 100 * row["gap"], "CPU s": seconds}
+
+
+STUDY = Study("coarsening", "Coarsening rules", cases, options=options)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

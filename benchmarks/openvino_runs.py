@@ -12,23 +12,23 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from benchmarks.resumable import Log
 from loadmaster import api
-from loadmaster.errors import InputError, RunError
+from loadmaster.errors import RunError
 from loadmaster.plan import Plan
-from loadmaster.problem import Placement, Problem, evaluate
+from loadmaster.problem import Placement, Problem
 from loadmaster.runtime import (
     Cache,
+    Candidate,
     Measurement,
     ModelProfile,
     Session,
@@ -39,8 +39,10 @@ from loadmaster.runtime import (
 )
 from loadmaster.runtime._measuring import _busy
 from loadmaster.runtime.openvino._calibration import split_features
-from loadmaster.runtime.openvino._session import Candidate
+from loadmaster.studies import Case, Row, Rows, Scope, Study, run_cases, solved
 from loadmaster.zoo import export_model
+
+__all__ = ["STUDY"]
 
 MODELS = "resnet-50,inception-v3,bert-base,gpt2-decode,two-tower"
 
@@ -48,13 +50,40 @@ MODELS = "resnet-50,inception-v3,bert-base,gpt2-decode,two-tower"
 @dataclass
 class Options:
     folder: Path
-    models: list[str]
     count: int
     samples: int
     clock: str
     seed: int
-    batch: int = 10
-    patience: float = 0.0
+    batch: int
+    patience: float
+
+    @classmethod
+    def of(cls, scope: Scope, count: int) -> Options:
+        """What was asked for; ``count`` placements by default."""
+        scope["folder"].mkdir(parents=True, exist_ok=True)
+        rest = (scope[name] for name in ("samples", "clock", "seed", "batch", "patience"))
+        return cls(scope["folder"], scope["count"] or count, *rest)
+
+    def kept(self, what: str, name: str, runtime: str) -> Rows:
+        """Every placement is a row of its own: a run that was stopped goes on behind the last one."""
+        words = [what, short(name), *runtime.replace(",", "").split(), self.clock]
+        return Rows(self.folder / f"{'-'.join(words)}.jsonl")
+
+
+def common(parser: argparse.ArgumentParser, models: str, samples: int) -> None:
+    """Options of all programs that run on devices."""
+    parser.add_argument("--folder", type=Path, default=Path("build/openvino"))
+    parser.add_argument("--models", default=models)
+    parser.add_argument(
+        "--count", type=int, default=0, help="placements (60, or 40 for prediction) or inferences"
+    )
+    parser.add_argument("--samples", type=int, default=samples)
+    parser.add_argument("--clock", default="wall", choices=("wall", "core"))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=10, help="prediction: placements measured in turns")
+    parser.add_argument(
+        "--patience", type=float, default=0.0, help="prediction: seconds to wait for a calm machine"
+    )
 
 
 def short(name: str) -> str:
@@ -82,34 +111,19 @@ def interval(found: Measurement) -> str:
     return f"{found.median * 1e3:.2f} ms [{found.low * 1e3:.2f}, {found.high * 1e3:.2f}]"
 
 
-def spread(rows: list[str]) -> None:
-    print("\n".join(rows), flush=True)
-
-
 # -- equal outputs -------------------------------------------------------------------------------------------
 
 
-def equality(options: Options) -> None:
-    """Random placements of co-location groups on two and three devices, against the unplaced model."""
-    spread([EQUALITY_HEAD, "|---|---|---|---|---|---|---|---|"])
-    for name in options.models:
-        for devices in (["A=cpu", "B=cpu"], ["A=cpu", "B=cpu", "C=cpu"]):
-            path, profile = profiled(name, devices, options, links_too=False)
-            problem = profile.problem()
-            specs = parse_devices(devices)
-            with Session(path, specs, clock=options.clock) as session:
+def equality(name: str, devices: list[str], options: Options) -> Row:
+    """Random placements of co-location groups on two or three devices, against the unplaced model."""
+    path, profile = profiled(name, devices, options, links_too=False)
+    problem = profile.problem()
+    with Session(path, parse_devices(devices), clock=options.clock) as session:
 
-                def load(
-                    placement: Placement, session: Session = session, problem: Problem = problem
-                ) -> Candidate:
-                    return session.load("hetero", placement=placement.to_names(problem))
+        def load(placement: Placement) -> Candidate:
+            return session.load("hetero", placement=placement.to_names(problem))
 
-                equality_of(name, f"hetero, {len(devices)} devices", problem, profile, options, load)
-
-
-EQUALITY_HEAD = (
-    "| model | runtime | ran and equal | refused | failed | largest error | smallest control | submodels |"
-)
+        return equality_of(name, f"hetero, {len(devices)} devices", problem, profile, options, load)
 
 
 def equality_of(
@@ -119,43 +133,42 @@ def equality_of(
     profile: ModelProfile,
     options: Options,
     load: Callable[[Placement], Candidate],
-) -> None:
-    """One row: random placements of co-location groups, refused by the linter, failed, or compared."""
-    log = Log(
-        options.folder / f"equality-{short(name)}-{runtime.replace(', ', '-').replace(' ', '-')}.jsonl",
-        {"graph": problem.graph.digest, "classes": problem.classes, "seed": options.seed},
-    )
+) -> Row:
+    """Random placements of co-location groups: refused by the linter, failed, or compared."""
+
+    def compare(placement: Placement) -> Row:
+        wrong = [f for f in lint(problem, placement, profile.network) if f.level == "error"]
+        if wrong:
+            return {"refused": wrong[0].text}
+        try:
+            candidate = load(placement)
+            found = candidate.verify()
+        except RunError as error:
+            return {"failed": str(error)}
+        candidate.close()
+        return {"error": found.error.relative, "control": found.control, "submodels": candidate.submodels}
+
     generator = np.random.default_rng(options.seed)
-    rows = []
+    about = {"graph": problem.graph.digest, "classes": problem.classes, "seed": options.seed}
+    cases = []
     for number in range(options.count):
         side = generator.integers(problem.devices, size=problem.classes)[problem.class_of]
-        placement = Placement(side)
-
-        def compare(placement: Placement = placement) -> dict[str, Any]:
-            wrong = [f for f in lint(problem, placement, profile.network) if f.level == "error"]
-            if wrong:
-                return {"refused": wrong[0].text}
-            try:
-                candidate = load(placement)
-                found = candidate.verify()
-            except RunError as error:
-                return {"failed": str(error)}
-            candidate.close()
-            return {"error": found.error.relative, "control": found.control, "submodels": candidate.submodels}
-
-        rows.append(log.result(number, compare))
+        cases.append(Case({**about, "number": number}, partial(compare, Placement(side.astype(np.int32)))))
+    rows = run_cases(cases, options.kept("equality", name, runtime))
+    if len(rows) < len(cases):
+        raise KeyboardInterrupt  # what was cut short must not count as a result
     equal = [row for row in rows if "error" in row]
-    refused, failed = ([row[what] for row in rows if what in row] for what in ("refused", "failed"))
     parts = [row["submodels"] for row in equal]
-    spread(
-        [
-            f"| {name} | {runtime} | {len(equal)} of {options.count} | {len(refused)} | {len(failed)} | "
-            f"{max((row['error'] for row in equal), default=0):.1e} | "
-            f"{min((row['control'] for row in equal), default=np.inf):.1e} | "
-            f"{min(parts, default=0)} – {max(parts, default=0)} |",
-            *[f"  {text}" for text in (*refused, *failed)],
-        ]
-    )
+    return {
+        "placements": len(rows),
+        "ran and equal": len(equal),
+        "refused": sum("refused" in row for row in rows),
+        "failed": sum("failed" in row for row in rows),
+        "largest error": max((row["error"] for row in equal), default=0.0),
+        "smallest control": min((row["control"] for row in equal), default=None),
+        "submodels": f"{min(parts, default=0)} – {max(parts, default=0)}",
+        "why": "; ".join(sorted({row[key] for row in rows for key in ("refused", "failed") if key in row})),
+    }
 
 
 # -- prediction ----------------------------------------------------------------------------------------------
@@ -187,13 +200,6 @@ def varied(problem: Problem, count: int, seed: int) -> list[Placement]:
     return found
 
 
-PREDICTION_HEAD = [
-    "| model | placements | cuts | relative to one device | rank correlation | of two halves of the samples | "
-    "median error | worst |",
-    "|---|---|---|---|---|---|---|---|",
-]
-
-
 @dataclass
 class Guess:
     """A placement, ready to be loaded, with what it is predicted to take relative to one device."""
@@ -204,34 +210,39 @@ class Guess:
     cuts: int
 
 
-def prediction_row(name: str, log: Log, session: Session, guesses: Sequence[Guess], options: Options) -> None:
+def prediction_row(
+    name: str, runtime: str, problem: Problem, session: Session, guesses: Sequence[Guess], options: Options
+) -> Row:
     """Measure in batches, all of a batch and one device alone in turns, twice; then compare."""
+    kept = options.kept("prediction", name, runtime)
+    about = {"graph": problem.graph.digest, "classes": problem.classes, "seed": options.seed}
+    keys = [{**about, "number": number} for number in range(len(guesses))]
     alone = session.load("single", device="A")
-    numbers = [n for n in range(len(guesses)) if n not in log.rows]
-    for at in range(0, len(numbers), options.batch):
-        batch = numbers[at : at + options.batch]
+    missing = [n for n, key in enumerate(keys) if kept.get(key) is None]
+    for at in range(0, len(missing), options.batch):
+        batch = missing[at : at + options.batch]
         loaded = [session.load(guesses[n].how, **guesses[n].options) for n in batch]
         for candidate in loaded:
             candidate.verify()
         wait_for_calm(options.patience)
         halves = [session.measure([alone, *loaded], samples=options.samples) for _ in range(2)]
         for position, n in enumerate(batch):
-            ratios = [half[1 + position].median / half[0].median for half in halves]
-            log.result(n, lambda ratios=ratios: {"halves": ratios})  # type: ignore[misc]
+            kept.add(keys[n], {"halves": [half[1 + position].median / half[0].median for half in halves]})
         for candidate in loaded:
             candidate.close()
-    rows = [log.rows[n] for n in range(len(guesses))]
+    rows = [row for key in keys if (row := kept.get(key)) is not None]
     first, second = (np.array([row["halves"][half] for row in rows]) for half in (0, 1))
     measured, predicted = (first + second) / 2, np.array([guess.predicted for guess in guesses])
     error = np.abs(predicted - measured) / measured
-    spread(
-        [
-            f"| {name} | {len(rows)} | {min(g.cuts for g in guesses)} – {max(g.cuts for g in guesses)} | "
-            f"{measured.min():.2f} – {measured.max():.2f} | "
-            f"{spearmanr(predicted, measured).statistic:.3f} | {spearmanr(first, second).statistic:.3f} | "
-            f"{np.median(error):.1%} | {error.max():.1%} |"
-        ]
-    )
+    return {
+        "placements": len(rows),
+        "cuts": f"{min(g.cuts for g in guesses)} – {max(g.cuts for g in guesses)}",
+        "relative to one device": f"{measured.min():.2f} – {measured.max():.2f}",
+        "rank correlation": float(spearmanr(predicted, measured).statistic),
+        "of two halves of the samples": float(spearmanr(first, second).statistic),
+        "median error %": 100 * float(np.median(error)),
+        "worst %": 100 * float(error.max()),
+    }
 
 
 def wait_for_calm(patience: float) -> None:
@@ -244,90 +255,73 @@ def wait_for_calm(patience: float) -> None:
             return
 
 
-def prediction(options: Options) -> None:
+def prediction(name: str, options: Options) -> Row:
     """The calibrated ``serial`` model against runs, on placements that it was not calibrated on."""
-    spread([f"clock {options.clock}", *PREDICTION_HEAD])
-    for name in options.models:
-        devices = ["A=cpu", "B=cpu"]
-        path, profile = profiled(name, devices, options)
-        problem = profile.problem()
-        log = Log(
-            options.folder / f"prediction-{short(name)}-hetero-{options.clock}.jsonl",
-            {"graph": problem.graph.digest, "classes": problem.classes, "seed": options.seed},
-        )
-        with Session(path, parse_devices(devices), clock=options.clock) as session:
-            guesses = [
-                Guess(
-                    "hetero",
-                    {"placement": placement.to_names(problem)},
-                    evaluate(problem, placement).cost / profile.profiles["A"].wall,
-                    split_features(problem.graph, placement.device)[0],
-                )
-                for placement in varied(problem, options.count, options.seed)
-            ]
-            prediction_row(name, log, session, guesses, options)
-        for ends, link in profile.links.items():
-            spread([f"  link {ends}: {link.latency * 1e6:.1f} us + {link.rate * 1e12:.0f} us/MB"])
+    devices = ["A=cpu", "B=cpu"]
+    path, profile = profiled(name, devices, options)
+    problem = profile.problem()
+    with Session(path, parse_devices(devices), clock=options.clock) as session:
+        guesses = [
+            Guess(
+                "hetero",
+                {"placement": placement.to_names(problem)},
+                api.evaluate(problem, placement).cost / profile.profiles["A"].wall,
+                split_features(problem.graph, placement.device)[0],
+            )
+            for placement in varied(problem, options.count, options.seed)
+        ]
+        row = prediction_row(name, "hetero", problem, session, guesses, options)
+    links = (
+        f"{ends}: {x.latency * 1e6:.1f} us + {x.rate * 1e12:.0f} us/MB" for ends, x in profile.links.items()
+    )
+    return row | {"links": "; ".join(links)}
 
 
 # -- precision -----------------------------------------------------------------------------------------------
 
 
-def precision(options: Options) -> None:
+def precision(name: str, options: Options) -> Row:
     """f32 beside bf16: the plan of ``min-cut`` with some ops pinned to f32, against all in f32."""
-    for name in options.models:
-        path, profile = profiled(name, ["F=cpu:precision=f32", "H=cpu:precision=bf16"], options)
-        graph = profile.network.graph
-        last = [graph.names[v] for v in graph.topological_order[-6:]]
-        problem = profile.problem().constrained(pins=[f"{op}=F" for op in last])
-        solution = api.place(problem, "min-cut", budget=30.0)
-        run = run_plan(
-            path, Plan.from_solution(problem, solution), samples=options.samples, clock=options.clock
-        )
-        alone = next(line.measurement for line in run.lines if line.name == "F alone")
-        assert alone is not None
-        faster = "faster beyond the noise" if run.plan.faster_than(alone) else "NOT faster beyond the noise"
-        spread([f"{name}: plan {interval(run.plan)}, all f32 {interval(alone)}: {faster}"])
+    path, profile = profiled(name, ["F=cpu:precision=f32", "H=cpu:precision=bf16"], options)
+    graph = profile.network.graph
+    last = [graph.names[v] for v in graph.topological_order[-6:]]
+    problem = profile.problem().constrained(pins=[f"{op}=F" for op in last])
+    plan = Plan.from_solution(problem, solved(problem, "min-cut", budget=30.0))
+    run = run_plan(path, plan, samples=options.samples, clock=options.clock)
+    alone = next(line.measurement for line in run.lines if line.name == "F alone")
+    assert alone is not None
+    return {
+        "plan": interval(run.plan),
+        "all f32": interval(alone),
+        "faster beyond the noise": run.plan.faster_than(alone),
+    }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def options(parser: argparse.ArgumentParser) -> None:
+    """What is shown."""
     parser.add_argument("what", choices=("equality", "prediction", "precision"))
-    parser.add_argument("--folder", type=Path, default=Path("build/openvino"))
-    parser.add_argument("--models", default=MODELS)
-    parser.add_argument(
-        "--count", type=int, default=0, help="placements: by default 60 (equality) or 40 (prediction)"
-    )
-    parser.add_argument("--samples", type=int, default=7)
-    parser.add_argument("--clock", default="wall", choices=("wall", "core"))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=10, help="prediction: placements measured in turns")
-    parser.add_argument(
-        "--patience", type=float, default=0.0, help="prediction: seconds to wait for a calm machine"
-    )
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    count = given.count or (60 if given.what == "equality" else 40)
-    options = Options(
-        given.folder,
-        given.models.split(","),
-        count,
-        given.samples,
-        given.clock,
-        given.seed,
-        given.batch,
-        given.patience,
-    )
-    began = time.perf_counter()
-    try:
-        {"equality": equality, "prediction": prediction, "precision": precision}[given.what](options)
-    except InputError as error:
-        print(f"cannot be shown on this machine: {error}")
-        sys.exit(1)
-    print(f"\nin {time.perf_counter() - began:.0f} s")
+    common(parser, MODELS, 7)
 
+
+def cases(scope: Scope) -> list[Case]:
+    """A case per model, and per number of devices."""
+    what = scope["what"]
+    given = Options.of(scope, 40 if what == "prediction" else 60)
+    key: Row = {"part": what, "clock": given.clock, "seed": given.seed}
+    key |= {"precision": {"samples": given.samples}}.get(what, {"count": given.count})
+    found = []
+    for name in scope["models"].split(","):
+        mine = {**key, "model": name}
+        if what == "equality":
+            for devices in (["A=cpu", "B=cpu"], ["A=cpu", "B=cpu", "C=cpu"]):
+                many = {**mine, "runtime": f"hetero, {len(devices)} devices"}
+                found.append(Case(many, partial(equality, name, devices, given)))
+        else:
+            found.append(Case(mine, partial(prediction if what == "prediction" else precision, name, given)))
+    return found
+
+
+STUDY = Study("openvino_runs", "Plans on real devices", cases, options=options)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

@@ -20,38 +20,47 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-import loadmaster
 from benchmarks.openvino_runs import (
-    EQUALITY_HEAD,
-    PREDICTION_HEAD,
     Guess,
     Options,
+    common,
     equality_of,
     interval,
     model_file,
     prediction_row,
     profiled,
     short,
-    spread,
     varied,
     wait_for_calm,
 )
-from benchmarks.resumable import Log
 from loadmaster import api
 from loadmaster.errors import RunError
+from loadmaster.optimize import optimize
 from loadmaster.optimize._optimize import MODELS
 from loadmaster.optimize._refine import chains
 from loadmaster.problem import Pipeline, Placement, Problem
-from loadmaster.runtime import Cache, Measurement, Session, cut, optimize, parse_devices, profile_model
+from loadmaster.runtime import (
+    Cache,
+    Candidate,
+    Session,
+    cut,
+    parse_devices,
+    profile_model,
+    run_plan,
+)
 from loadmaster.runtime._overlap_costs import OverlapFit, fit_overlap, predict
 from loadmaster.runtime.openvino._devices import Devices
 from loadmaster.runtime.openvino._flow import Flow, Job
 from loadmaster.runtime.openvino._plans import STREAM, Line, overlapping_cores
-from loadmaster.runtime.openvino._session import Candidate
+from loadmaster.studies import Case, Row, Scope, Study
+
+__all__ = ["STUDY"]
 
 DEVICES = ["A=cpu:core=0", "B=cpu:core=1"]
 
@@ -60,110 +69,90 @@ def cache(options: Options) -> Cache:
     return Cache(options.folder / "measured.sqlite")
 
 
-def speed(options: Options, execution: str, budget: float) -> None:
-    """What ``optimize`` finds, beside one core and OpenVINO's own two threads."""
-    spread(
-        [
-            f"clock {options.clock}, {execution}, at least {options.samples} samples each",
-            "| model | one core | OpenVINO on 2 cores | OpenVINO, 2 streams | best plan | submodels | speed-up | "
-            "predicted | latency (median, p95) |",
-            "|---|---|---|---|---|---|---|---|---|",
-        ]
+def speed(name: str, scope: Scope, options: Options) -> Row:
+    """What ``optimize`` finds, beside one core and OpenVINO's own two threads; ``--again`` runs its plan once more."""
+    execution = scope["execution"]
+    path = model_file(name, options)
+    found = optimize(
+        path,
+        parse_devices(DEVICES),
+        budget=scope["budget"],
+        model=execution,
+        method=scope["method"],
+        parameters=dict(text.split("=", 1) for text in scope["set"]),
+        samples=options.samples,
+        clock=options.clock,
+        cache=cache(options),
+        seed=scope["search_seed"],
     )
-    for name in options.models:
-        found = optimize(
-            model_file(name, options),
-            parse_devices(DEVICES),
-            budget=budget,
-            model=execution,
-            samples=options.samples,
-            clock=options.clock,
-            cache=cache(options),
+    found.plan.save(options.folder / f"plan-{short(name)}-{execution}.json")
+    lines = {line.name: line for line in found.lines}
+    alone = lines["A alone"].measurement
+    assert alone is not None
+
+    def against(line: Line | None) -> str | None:
+        if line is None or line.measurement is None:
+            return None
+        return f"{interval(line.measurement)} ({alone.median / line.measurement.median:.2f}x)"
+
+    row: Row = {
+        "one core": interval(alone),
+        "OpenVINO on 2 cores": against(lines.get("OpenVINO on 2 cores")),
+        "OpenVINO, 2 streams": against(lines.get("OpenVINO, 2 streams")),
+        "best plan": against(lines.get("best plan")),
+        "beyond the noise": found.pays,
+        "screened": ", ".join(f"{n}: {1e3 * t:.1f} ms" for n, t in found.screened.items()),
+    }
+    best = lines.get("best plan")
+    if best is not None and best.measurement is not None:
+        took, latency = best.measurement, best.latency
+        row |= {
+            "submodels": took.submodels,
+            "samples kept": took.kept,
+            "predicted %": None if found.predicted is None else 100 * (found.predicted / took.median - 1),
+            "latency (median, p95)": None
+            if latency is None
+            else f"{latency.median * 1e3:.0f}, {latency.p95 * 1e3:.0f} ms",
+        }
+    if scope["again"] and found.pays:
+        again = run_plan(path, found.plan, samples=options.samples, clock=alone.clock)
+        row["afresh"] = "; ".join(
+            f"{line.name} {interval(line.measurement)}"
+            for line in again.lines
+            if line.measurement is not None
         )
-        found.plan.save(options.folder / f"plan-{short(name)}-{execution}.json")
-        lines = {line.name: line for line in found.lines}
-        alone = lines["A alone"].measurement
-        assert alone is not None
-
-        def against(line: Line | None, alone: Measurement = alone) -> str:
-            if line is None or line.measurement is None:
-                return "–"
-            return f"{interval(line.measurement)} ({alone.median / line.measurement.median:.2f}x)"
-
-        best = lines.get("best plan")
-        cells = [
-            name,
-            interval(alone),
-            against(lines.get("OpenVINO on 2 cores")),
-            against(lines.get("OpenVINO, 2 streams")),
-        ]
-        if best is None or best.measurement is None:
-            spread([f"| {' | '.join(cells)} | none | – | – | – | – |"])
-            continue
-        took = best.measurement
-        noise = "" if found.pays else " (noise: the plan is one core)"
-        predicted = "–" if found.predicted is None else f"{found.predicted / took.median - 1:+.1%}"
-        latency = best.latency
-        cells += [
-            interval(took),
-            str(took.submodels),
-            f"{alone.median / took.median:.2f}x{noise}",
-            predicted,
-            "–" if latency is None else f"{latency.median * 1e3:.0f}, {latency.p95 * 1e3:.0f} ms",
-        ]
-        spread([f"| {' | '.join(cells)} |", f"  screened: {found.screened}, {took.kept} samples"])
+    return row
 
 
-def equality(options: Options) -> None:
+def equality(name: str, how: str, options: Options) -> Row:
     """Random placements of co-location groups, against the unplaced model, with the changed-input control."""
-    spread([EQUALITY_HEAD, "|---|---|---|---|---|---|---|---|"])
-    specs = parse_devices(DEVICES)
-    for name in options.models:
-        path, profile = profiled(name, DEVICES, options, links_too=False)
-        with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
-            for how, more in (("concurrent", {}), ("pipeline", {"items": 4})):
-                problem = profile.problem(model=MODELS[how])
+    specs, more = parse_devices(DEVICES), {"items": 4} if how == "pipeline" else {}
+    path, profile = profiled(name, DEVICES, options, links_too=False)
+    problem = profile.problem(model=MODELS[how])
+    with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
 
-                def load(
-                    placement: Placement,
-                    session: Session = session,
-                    problem: Problem = problem,
-                    how: str = how,
-                    more: dict[str, int] = more,
-                ) -> Candidate:
-                    return session.load(how, pieces=cut(problem, placement), **more)
+        def load(placement: Placement) -> Candidate:
+            return session.load(how, pieces=cut(problem, placement), **more)
 
-                equality_of(name, how, problem, profile, options, load)
+        return equality_of(name, how, problem, profile, options, load)
 
 
-def prediction(options: Options, execution: str) -> None:
+def prediction(name: str, execution: str, options: Options) -> Row:
     """The calibrated model against runs, on placements that it was not calibrated on."""
-    spread([f"clock {options.clock}, {execution}", *PREDICTION_HEAD])
     specs = parse_devices(DEVICES)
-    for name in options.models:
-        path, profile = profiled(name, DEVICES, options, links_too=False)
-        problem = profile.problem(model=MODELS[execution])
-        more = {"items": STREAM // 2} if execution == "pipeline" else {}
-        log = Log(
-            options.folder / f"prediction-{short(name)}-{execution}-{options.clock}.jsonl",
-            {"graph": problem.graph.digest, "classes": problem.classes, "seed": options.seed},
-        )
-        with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
-            wait_for_calm(options.patience)
-            fit = fitted(session, problem, execution, options.seed + 1)
-            guesses = []
-            for placement in overlapping(problem, options.count, options.seed):
-                pieces = cut(problem, placement)
-                guesses.append(
-                    Guess(
-                        execution,
-                        {"pieces": pieces, **more},
-                        predict(problem, pieces, fit, **more) / profile.profiles["A"].wall,
-                        len(pieces),
-                    )
-                )
-            prediction_row(name, log, session, guesses, options)
-        spread([f"  fit: {fit.document()}"])
+    path, profile = profiled(name, DEVICES, options, links_too=False)
+    problem = profile.problem(model=MODELS[execution])
+    more = {"items": STREAM // 2} if execution == "pipeline" else {}
+    with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
+        wait_for_calm(options.patience)
+        fit = fitted(session, problem, execution, options.seed + 1)
+        guesses = []
+        for placement in overlapping(problem, options.count, options.seed):
+            pieces = cut(problem, placement)
+            predicted = predict(problem, pieces, fit, **more) / profile.profiles["A"].wall
+            guesses.append(Guess(execution, {"pieces": pieces, **more}, predicted, len(pieces)))
+        row = prediction_row(name, execution, problem, session, guesses, options)
+    return row | {"fit": str(fit.document())}
 
 
 def overlapping(problem: Problem, count: int, seed: int) -> list[Placement]:
@@ -212,36 +201,35 @@ def memory() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def endurance(options: Options) -> None:
+def endurance(name: str, options: Options) -> Row:
     """Many inferences in a row: memory and threads after a tenth of them, and at the end."""
     from loadmaster.graph.openvino import openvino_model
     from loadmaster.runtime._inputs import draw_inputs
     from loadmaster.runtime.openvino._overlap import Overlapped
 
-    for name in options.models:
-        path, specs = model_file(name, options), parse_devices(DEVICES)
-        profile = profile_model(path, specs, cache=cache(options), clock=options.clock, links_too=False)
-        problem = profile.problem(model=MODELS["concurrent"])
-        model = openvino_model(path)
-        net = Overlapped(model, Devices(specs), cut(problem, varied(problem, 2, options.seed)[1]), slots=3)
-        inputs = draw_inputs(model, 1)
-        expected = net.run(inputs)
-        at, threads, differing = [], [], 0
-        began = time.perf_counter()
-        for i, outputs in enumerate(net.stream(inputs for _ in range(options.count))):
-            differing += any(not np.array_equal(a, b) for a, b in zip(outputs, expected, strict=True))
-            if i + 1 in (options.count // 10, options.count):
-                at.append(memory())
-                threads.append(len(list(Path("/proc/self/task").iterdir())))
-        net.close()
-        spread(
-            [
-                f"{name}: {options.count} inferences in {net.submodels} submodels, "
-                f"{time.perf_counter() - began:.0f} s: memory {at[0] / 1e6:.1f} -> {at[1] / 1e6:.1f} MB, "
-                f"threads {threads[0]} -> {threads[1]}, "
-                f"{differing} outputs differed"
-            ]
-        )
+    path, specs = model_file(name, options), parse_devices(DEVICES)
+    profile = profile_model(path, specs, cache=cache(options), clock=options.clock, links_too=False)
+    problem = profile.problem(model=MODELS["concurrent"])
+    model = openvino_model(path)
+    net = Overlapped(model, Devices(specs), cut(problem, varied(problem, 2, options.seed)[1]), slots=3)
+    inputs = draw_inputs(model, 1)
+    expected = net.run(inputs)
+    at, threads, differing = [], [], 0
+    began = time.perf_counter()
+    for i, outputs in enumerate(net.stream(inputs for _ in range(options.count))):
+        differing += any(not np.array_equal(a, b) for a, b in zip(outputs, expected, strict=True))
+        if i + 1 in (options.count // 10, options.count):
+            at.append(memory())
+            threads.append(len(list(Path("/proc/self/task").iterdir())))
+    net.close()
+    return {
+        "submodels": net.submodels,
+        "s": time.perf_counter() - began,
+        "MB after a tenth": at[0] / 1e6,
+        "MB at the end": at[-1] / 1e6,
+        "threads": f"{threads[0]} -> {threads[-1]}",
+        "outputs that differed": differing,
+    }
 
 
 # -- faults --------------------------------------------------------------------------------------------------
@@ -251,42 +239,44 @@ def fail() -> None:
     raise RuntimeError("injected")
 
 
-def faults(options: Options) -> None:
-    """A failing submodel, a slow device, Ctrl-C."""
+def failing() -> Row:
+    """A submodel that fails ends the request with its error."""
     before = threading.active_count()
     flow = Flow([[Job("one", "A", fail, (1,), 0), Job("two", "B", lambda: None, (), 1)]], {"A": 0, "B": 1})
     began = time.perf_counter()
     try:
         flow.wait(flow.submit(flow.reserve()))
+        found = "no error"
     except RunError as error:
-        spread([f"failing submodel: {error} ({(time.perf_counter() - began) * 1e3:.1f} ms)"])
+        found = f"{error} ({(time.perf_counter() - began) * 1e3:.1f} ms)"
     flow.close()
+    return {"found": found, "threads left": threading.active_count() - before}
 
-    def slow() -> None:
-        time.sleep(0.02)
 
-    slots = 3
+def slow(requests: int = 50, slots: int = 3, seconds: float = 0.02) -> Row:
+    """A slow device holds the others back: no more requests are in flight than there are slots."""
+    before = threading.active_count()
     flow = Flow(
-        [[Job("one", "A", lambda: None, (1,), 0), Job("two", "B", slow, (), 1)] for _ in range(slots)],
+        [
+            [Job("one", "A", lambda: None, (1,), 0), Job("two", "B", lambda: time.sleep(seconds), (), 1)]
+            for _ in range(slots)
+        ],
         {"A": 0, "B": 1},
     )
-    began, requests, most = time.perf_counter(), [], 0
-    for _ in range(50):
-        while len(requests) >= slots:
-            flow.wait(requests[0])
-            flow.release(requests.pop(0))
-        requests.append(flow.submit(flow.reserve()))
-        most = max(most, len(requests))
-    for request in requests:
+    waiting: list[Any] = []
+    began, most = time.perf_counter(), 0
+    for _ in range(requests):
+        while len(waiting) >= slots:
+            flow.wait(waiting[0])
+            flow.release(waiting.pop(0))
+        waiting.append(flow.submit(flow.reserve()))
+        most = max(most, len(waiting))
+    for request in waiting:
         flow.wait(request)
     flow.close()
-    spread(
-        [
-            f"slow device: 50 requests in {time.perf_counter() - began:.2f} s (20 ms each), at most {most} in flight"
-        ]
-    )
-    spread([f"threads left: {threading.active_count() - before}"])
-    interrupt(options)
+    took = time.perf_counter() - began
+    found = f"{requests} requests in {took:.2f} s ({1e3 * seconds:.0f} ms each), at most {most} in flight"
+    return {"found": found, "threads left": threading.active_count() - before}
 
 
 LOOP = """
@@ -305,13 +295,11 @@ except KeyboardInterrupt:
 """
 
 
-def interrupt(options: Options) -> None:
+def interrupt(name: str, options: Options) -> Row:
     """Ctrl-C in the middle of a stream ends it, with no thread and no process left."""
-    name = options.models[0]
     plans = sorted(options.folder.glob(f"plan-{short(name)}-*.json"))
     if not plans:
-        spread([f"Ctrl-C: run 'speed --models {name}' first, for a plan"])
-        return
+        return {"found": f"run 'speed --models {name}' first, for a plan"}
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         file.write(LOOP)
         file.flush()
@@ -330,52 +318,55 @@ def interrupt(options: Options) -> None:
             said = started.communicate(timeout=30)[0].strip()
         finally:
             started.kill()
-        spread(
-            [
-                f"Ctrl-C: ended after {(time.perf_counter() - began) * 1e3:.0f} ms, "
-                f"exit code {started.returncode}, {said}"
-            ]
-        )
+    took = (time.perf_counter() - began) * 1e3
+    return {"found": f"ended after {took:.0f} ms, exit code {started.returncode}, {said}"}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def options(parser: argparse.ArgumentParser) -> None:
+    """What is shown, and how it is searched for."""
     parser.add_argument("what", choices=("speed", "equality", "prediction", "endurance", "faults"))
-    parser.add_argument("--folder", type=Path, default=Path("build/openvino"))
-    parser.add_argument("--models", default="inception-v3")
+    common(parser, "inception-v3", 30)
     parser.add_argument("--execution", default="concurrent", choices=tuple(MODELS))
-    parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--samples", type=int, default=30)
-    parser.add_argument("--budget", type=float, default=60.0)
-    parser.add_argument("--clock", default="wall", choices=("wall", "core"))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=10, help="prediction: placements measured in turns")
+    parser.add_argument("--budget", type=float, default=60.0, help="speed: seconds for optimize")
+    parser.add_argument("--method", default="auto", help="speed: the placer")
     parser.add_argument(
-        "--patience", type=float, default=0.0, help="prediction: seconds to wait for a calm machine"
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="speed: of the placer"
     )
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    options = Options(
-        given.folder,
-        given.models.split(","),
-        given.count,
-        given.samples,
-        given.clock,
-        given.seed,
-        given.batch,
-        given.patience,
-    )
-    began = time.perf_counter()
-    if given.what == "speed":
-        speed(options, given.execution, given.budget)
-    elif given.what == "prediction":
-        prediction(options, given.execution)
-    else:
-        {"equality": equality, "endurance": endurance, "faults": faults}[given.what](options)
-    print(f"\nOpenVINO through loadmaster {loadmaster.__version__}, in {time.perf_counter() - began:.0f} s")
+    parser.add_argument("--search-seed", type=int, default=0, help="speed: of the placer")
+    parser.add_argument("--again", action="store_true", help="speed: measure the plan once more, afresh")
 
+
+def cases(scope: Scope) -> list[Case]:
+    """A case per model; faults need one for Ctrl-C only."""
+    what, execution = scope["what"], scope["execution"]
+    given = Options.of(scope, 10_000 if what == "endurance" else 60)
+    key: Row = {"part": what, "clock": given.clock}
+    models = scope["models"].split(",")
+    if what == "faults":
+        return [
+            Case({**key, "fault": "failing submodel"}, failing),
+            Case({**key, "fault": "slow device"}, slow),
+            Case({**key, "fault": "Ctrl-C", "model": models[0]}, partial(interrupt, models[0], given)),
+        ]
+    found = []
+    for name in models:
+        mine: Row = {**key, "model": name}
+        if what == "speed":
+            names = ("execution", "budget", "method", "set", "search_seed", "samples", "again")
+            found.append(Case({**mine, **{n: scope[n] for n in names}}, partial(speed, name, scope, given)))
+            continue
+        mine |= {"count": given.count, "seed": given.seed}
+        if what == "equality":
+            for how in ("concurrent", "pipeline"):
+                found.append(Case({**mine, "runtime": how}, partial(equality, name, how, given)))
+        elif what == "prediction":
+            found.append(Case({**mine, "runtime": execution}, partial(prediction, name, execution, given)))
+        else:
+            found.append(Case(mine, partial(endurance, name, given)))
+    return found
+
+
+STUDY = Study("overlapping", "Devices at once", cases, options=options)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

@@ -12,10 +12,14 @@ import argparse
 import shutil
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from loadmaster import api
 from loadmaster.report.html import html_report
+from loadmaster.studies import Case, Row, Scope, Study, solved
+
+__all__ = ["STUDY"]
 
 FLAGS = [
     "--no-sandbox",
@@ -26,29 +30,33 @@ FLAGS = [
 ]
 
 
-def main() -> None:
-    """Print one line per size."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def options(parser: argparse.ArgumentParser) -> None:
+    """Sizes of graphs."""
     parser.add_argument("--ops", type=int, nargs="+", default=[300, 5000, 50000])
-    sizes = parser.parse_args().ops
-    pages = {}
-    for ops in [60, *sizes]:  # the first compiles the kernels
-        problem = api.problem(f"zoo:layered-{ops}", "2acc+1cpu")
-        solution = api.place(problem, "heft")
+
+
+def cases(scope: Scope) -> list[Case]:
+    """One per size."""
+    sizes = [60] if scope.quick else scope["ops"]
+    return [Case({"ops": ops}, partial(measure, ops)) for ops in sizes]
+
+
+def measure(ops: int) -> Row:
+    """Size of the page, CPU seconds to make it, seconds to draw it."""
+    for size in (60, ops):  # the first compiles the kernels
+        problem = api.problem(f"zoo:layered-{size}", "2acc+1cpu")
+        solution = solved(problem, "heft")
         began = time.process_time()
         text = html_report(problem, [solution])
-        pages[ops] = text, time.process_time() - began
-    print("| ops | kB | seconds to make | seconds to draw |\n|---|---|---|---|")
-    for ops in sizes:
-        text, seconds = pages[ops]
-        print(f"| {ops:,} | {len(text.encode()) / 1000:,.0f} | {seconds:.1f} | {_drawn(text)} |")
+        seconds = time.process_time() - began
+    return {"kB": len(text.encode()) / 1000, "seconds to make": seconds, "seconds to draw": _drawn(text)}
 
 
-def _drawn(text: str) -> str:
-    """The median of three, or a dash where there is no browser."""
+def _drawn(text: str) -> float | None:
+    """The median of three, or None where there is no browser."""
     chromium = shutil.which("chromium")
     if chromium is None:
-        return "–"
+        return None
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
@@ -63,8 +71,10 @@ def _drawn(text: str) -> str:
             found.append(float(tab.evaluate("loadmaster.drawn")) / 1000)
             tab.close()
         browser.close()
-    return f"{sorted(found)[1]:.2f}"
+    return sorted(found)[1]
 
+
+STUDY = Study("report", "The HTML report", cases, options=options)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

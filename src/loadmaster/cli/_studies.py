@@ -1,4 +1,4 @@
-"""The command that makes the papers' tables again: a thin layer over :mod:`loadmaster.reproduce`."""
+"""The command that makes the papers' tables again: a thin layer over :mod:`loadmaster.studies`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ def reproduce(
 ) -> None:
     """Make the tables of a paper again, beside the published numbers; goes on where a run was stopped."""
     from loadmaster.report._documents import to_json
-    from loadmaster.reproduce import Scope
-    from loadmaster.reproduce import reproduce as run
-    from loadmaster.reproduce._page import require_plots
+    from loadmaster.studies import Scope, require_plots
+    from loadmaster.studies import reproduce as run
 
     require_plots()
     folder = workloads or os.environ.get("LOADMASTER_WORKLOADS")

@@ -1,6 +1,6 @@
 """What others say that the models of the zoo have: parameters and multiply-adds.
 
-``python -m benchmarks.zoo --counts`` compares, and so do the tests.
+``python -m benchmarks.zoo --parts counts`` compares, and so do the tests.
 """
 
 from __future__ import annotations

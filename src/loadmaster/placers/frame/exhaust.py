@@ -11,7 +11,7 @@ from loadmaster.arrays import IntArray
 from loadmaster.errors import InfeasibleError
 from loadmaster.placers.frame.feasible import Atoms, atoms_of
 from loadmaster.placers.frame.search import Search
-from loadmaster.problem import Concurrent, Offload, Placement, Problem
+from loadmaster.problem import Concurrent, Offload, Placement, Problem, SimulatedEvaluator
 from loadmaster.problem.bounds import Bound
 
 __all__ = ["MOST", "exhaust", "placements_of"]

@@ -1,0 +1,5 @@
+"""``python -m benchmarks.gdp``."""
+
+from benchmarks.gdp import STUDY
+
+raise SystemExit(STUDY.main())

@@ -1,0 +1,185 @@
+"""What a study is: cases, each a row once it has run, and a page made of the rows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loadmaster.errors import InputError, LoadmasterError
+from loadmaster.studies.harness.page import Page
+from loadmaster.studies.harness.rows import Rows
+
+__all__ = ["Case", "Outcome", "Row", "Scope", "Study", "run_cases"]
+
+Row = dict[str, Any]
+"""What a case was (its key) and what came out of it: plain JSON values."""
+
+SHARED = Path("../shared/workloads")
+"""Where the published workloads are beside a checkout (see CONTRIBUTING)."""
+
+OnCase = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How much is run."""
+
+    quick: bool = False
+    seeds: int = 3
+    workloads: Path | None = None
+    """The folder of published workloads, for the studies that need it."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of one study, e.g. ``{"only": "bert"}``."""
+
+    def __getitem__(self, option: str) -> Any:
+        """An option that the study has declared."""
+        return self.options[option]
+
+    @property
+    def only(self) -> str:
+        """A part of the names of what is asked for; empty for everything."""
+        return str(self.options.get("only", ""))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to run. Its key holds every setting that its result depends on."""
+
+    key: Mapping[str, Any]
+    run: Callable[[], Mapping[str, Any]]
+
+    @property
+    def title(self) -> str:
+        """What is shown while it runs."""
+        return " ".join(str(value) for value in self.key.values() if value not in (None, "", {}))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves behind."""
+
+    page: Path
+    data: Path
+    done: int
+    cases: int
+    rows: Sequence[Row]
+
+
+def write_tables(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
+    """The page of a study that says nothing about it: a table for each ``part``, a column for each value."""
+    for part in dict.fromkeys(row.get("part") for row in rows):
+        chosen = [row for row in rows if row.get("part") == part]
+        columns = [key for key in dict.fromkeys(key for row in chosen for key in row)]
+        columns = [key for key in columns if key not in ("part", "when")]
+        if part is not None:
+            page.section(str(part))
+        page.table(columns, [[row.get(key) for key in columns] for row in chosen])
+
+
+@dataclass(frozen=True)
+class Study:
+    """Something to find out: the cases to run, and the page that their rows make.
+
+    Attributes
+    ----------
+    name : short; names the files of a reproduction.
+    title : of the page.
+    cases : everything to run within a scope, the cheap and telling first.
+    write : fills the page; rows of cases that have not run yet are not there.
+    options : adds the study's own options to the parser of :meth:`main`; they end up in ``Scope.options``.
+    """
+
+    name: str
+    title: str
+    cases: Callable[[Scope], Sequence[Case]]
+    write: Callable[[Page, Scope, Sequence[Row]], None] = write_tables
+    options: Callable[[argparse.ArgumentParser], None] | None = None
+
+    def fill(self, page: Page, scope: Scope, rows: Sequence[Row], cases: int) -> Page:
+        """Write these rows on a page, which says so if they are not all."""
+        if len(rows) < cases:
+            page.text(f"**Partial: {len(rows)} of {cases} cases have run.** The same command goes on.")
+        self.write(page, scope, rows)
+        return page
+
+    def main(self, arguments: Sequence[str] | None = None, *, prog: str = "") -> int:
+        """The study as a program: run what is missing, print the page. Returns the exit code."""
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        prog = prog or f"python -m benchmarks.{self.name}"
+        given = vars(self._parser(prog).parse_args(words))
+        common = {
+            name: given.pop(name) for name in ("quick", "seeds", "workloads", "rows", "fresh", "json", "list")
+        }
+        scope = Scope(common["quick"], common["seeds"], common["workloads"], given)
+        try:
+            cases = self.cases(scope)
+            if not cases:
+                raise InputError(f"{prog}: the options leave nothing to run")
+            if common["list"]:
+                print("\n".join(case.title for case in cases))
+                return 0
+            kept = Rows(common["rows"], fresh=common["fresh"])
+            rows = run_cases(cases, kept, on_case=_say)
+        except LoadmasterError as error:
+            print(f"{prog}: {error}", file=sys.stderr)
+            return 2
+        if common["json"]:
+            print(json.dumps(rows, indent=2))
+        else:
+            page = self.fill(Page(self.title, plots=False), scope, rows, len(cases))
+            page.origin(shlex.join([*prog.split(), *words]), rows)
+            print(page)
+        return 0 if len(rows) == len(cases) else 130
+
+    def _parser(self, prog: str) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(prog=prog, description=self.title)
+        if self.options is not None:
+            self.options(parser)
+        default = os.environ.get("LOADMASTER_WORKLOADS") or (str(SHARED) if SHARED.is_dir() else "")
+        parser.add_argument("--quick", action="store_true", help="a smaller run")
+        parser.add_argument("--only", default="", metavar="TEXT", help="only what has this in its name")
+        parser.add_argument("--seeds", type=int, default=3, help="how many seeds for what is random (3)")
+        parser.add_argument(
+            "--workloads",
+            type=Path,
+            default=Path(default) if default else None,
+            metavar="FOLDER",
+            help="the published workloads (default: LOADMASTER_WORKLOADS, or ../shared/workloads)",
+        )
+        parser.add_argument("--rows", type=Path, metavar="FILE", help="keep finished cases in this file")
+        parser.add_argument("--fresh", action="store_true", help="forget the rows of an earlier run")
+        parser.add_argument("--list", action="store_true", help="print the cases and run none")
+        parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+        return parser
+
+
+def run_cases(cases: Iterable[Case], kept: Rows, *, on_case: OnCase | None = None) -> list[Row]:
+    """Rows of the cases, in their order: those that are kept already, and the others run now.
+
+    After Ctrl-C the rows so far come back; what was cut short is not kept.
+
+    Parameters
+    ----------
+    on_case : called before each case that has to run, with its number, their number and its title.
+    """
+    cases = list(cases)
+    try:
+        for number, case in enumerate(cases, 1):
+            if kept.get(case.key) is None:
+                if on_case is not None:
+                    on_case(number, len(cases), case.title)
+                kept.add(case.key, case.run())
+    except KeyboardInterrupt:
+        pass
+    return [row for case in cases if (row := kept.get(case.key)) is not None]
+
+
+def _say(number: int, cases: int, title: str) -> None:
+    print(f"{number}/{cases} {title}", file=sys.stderr, flush=True)
