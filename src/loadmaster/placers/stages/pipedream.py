@@ -13,9 +13,9 @@ from loadmaster.arrays import IntArray, LongArray
 from loadmaster.graph.order import topological_order
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.stages._contraction import Contracted, contract, too_many_states
+from loadmaster.placers.stages._contraction import Contracted, contract, no_chains
 from loadmaster.placers.stages.linear_dp._search import LinearSearch
-from loadmaster.problem import Pipeline, Placement, Problem
+from loadmaster.problem import Placement, Problem
 
 __all__ = ["PipeDream", "chain_of_blocks"]
 
@@ -42,9 +42,7 @@ class PipeDream(Searcher):
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline``, and not too many kinds of devices."""
-        if not isinstance(problem.model, Pipeline):
-            return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
-        return too_many_states(problem)
+        return no_chains(problem)
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Contract and cut; if no cut satisfies the constraints, any feasible placement."""

@@ -9,9 +9,9 @@ from loadmaster.arrays import IntArray
 from loadmaster.placers.frame.feasible import first_feasible
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.stages._contraction import contract, too_many_states, without_weightless
+from loadmaster.placers.stages._contraction import contract, no_chains, without_weightless
 from loadmaster.placers.stages.linear_dp._search import FINE, LinearSearch
-from loadmaster.problem import Pipeline, Placement, Problem
+from loadmaster.problem import Placement, Problem
 from loadmaster.problem.coarsening import Coarsening, coarsen
 
 __all__ = ["LinearDp"]
@@ -55,9 +55,7 @@ class LinearDp(Searcher):
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline``, and not too many kinds of devices."""
-        if not isinstance(problem.model, Pipeline):
-            return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
-        return too_many_states(problem)
+        return no_chains(problem)
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until nothing gets better, or the budget is used up."""
