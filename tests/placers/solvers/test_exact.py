@@ -18,7 +18,8 @@ from loadmaster.graph import GraphBuilder
 from loadmaster.hardware import Cluster, Device
 from loadmaster.placers import PLACERS
 from loadmaster.placers.columns.frontier import Frontier
-from loadmaster.placers.solvers.exact import CpSat, Milp
+from loadmaster.placers.solvers.cp_sat import CpSat
+from loadmaster.placers.solvers.milp import Milp
 from loadmaster.placers.solvers.pipeline.program import program_of
 from loadmaster.problem import Pipeline, Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator

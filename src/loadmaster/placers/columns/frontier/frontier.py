@@ -25,7 +25,7 @@ from loadmaster.placers.search._incumbents import (
     part_of,
     quick_answers,
 )
-from loadmaster.placers.solvers.pipeline.together import first_part, solve_with
+from loadmaster.placers.solvers.pipeline.portfolio import first_part, solve_with
 from loadmaster.problem import Pipeline, Placement, Problem
 from loadmaster.problem._placement import relative_gap
 
@@ -39,6 +39,10 @@ CLOSED = 1e-7
 @dataclass(frozen=True)
 class Frontier(Searcher):
     """Bounds the largest load by pricing whole bundles, and improves placements by dividing pairs of devices.
+
+    For ``pipeline`` with loads that add up. The bound is that of a linear program over all bundles, on published
+    workloads within 1 % of the optimum; where it meets the placement found, that is proven optimal, but this is not
+    certain to happen. The bound on one page: :mod:`loadmaster.placers.columns.frontier.plain`.
 
     The classes are put into an order in which few tensors are open at a time (a path decomposition). Along such
     an order the best bundle for one device under given prices can be found by dynamic programming, although

@@ -1,4 +1,4 @@
-"""CP-SAT on the 0/1 program of pipelined throughput (``_program.py``)."""
+"""CP-SAT on the 0/1 program of pipelined throughput (``program.py``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HiGHS on the 0/1 program of pipelined throughput (``_program.py``), in a process of its own."""
+"""HiGHS on the 0/1 program of pipelined throughput (``program.py``), in a process of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MARGIN = 5e-7
 
 
 class HighsLoads:
-    """Runs ``_highs_worker.py`` and talks with it over pipes; news is read by a thread."""
+    """Runs ``highs_worker.py`` and talks with it over pipes; news is read by a thread."""
 
     name = "milp"
 

@@ -33,6 +33,10 @@ rounding.
 class IdealDp(Searcher):
     """The best chain of stages for a pipeline, proven optimal under ``contiguity="chain"``.
 
+    Solves ``pipeline`` with memory, colocation, backward passes, any kinds of devices, both kinds of ``comm`` and
+    both objectives. Exact under ``contiguity="chain"`` if it finishes. The algorithm on one page:
+    :mod:`loadmaster.placers.stages.ideal_dp.plain`.
+
     A placement is a chain if the devices can be lined up so that data only flows forward; its prefixes are
     then ideals, and each stage is the difference of two. With dp[I][s] the least possible largest load of a
     chain that covers the ideal I and has used s_k devices of kind k,

@@ -25,6 +25,9 @@ LARGE_ORDERS = 4
 class LinearDp(Searcher):
     """Many topological orders, each cut into stages as well as possible, then local search over the order.
 
+    Solves ``pipeline`` for graphs with too many ideals: not exact (the best order may not be among those tried),
+    with a lower bound for chains.
+
     Cutting one order is a dynamic program over (place of the cut, devices used of each kind), exact for that
     order. Then atoms move between the stages of the best chains, which is a new order, and that is cut again,
     until nothing gets better. Every answer is a chain, and so satisfies every setting of ``contiguity``.
