@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import problems
 
-from loadmaster.graph import layered
+from loadmaster.graph import GraphBuilder
 from loadmaster.hardware import accelerators
 from loadmaster.placers.columns.calls._bound import call_bound
 from loadmaster.placers.columns.calls._chain import CallChains
@@ -36,10 +36,15 @@ def test_the_optimum_is_between_the_two(problem: Problem) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 2))
-@settings(max_examples=40)
+@settings(max_examples=60)
 def test_on_a_line_of_ops_the_chain_is_the_optimum(seed: int, ops: int, count: int) -> None:
     rng = np.random.default_rng(seed)
-    graph, cluster = layered(ops, width=1, seed=seed % 1000), accelerators(count, 1)
+    builder = GraphBuilder("line")
+    for i in range(ops):
+        builder.op(f"op{i}")
+    for i in range(ops - 1):
+        builder.tensor(i, bytes=1.0, consumers=[i + 1])
+    graph, cluster = builder.build(), accelerators(count, 1)
     values = np.array([0.0, 0.5, 1.0, 2.0, 4.0])
     problem = Problem.make(
         graph, cluster, Offload(), time=rng.choice(values, (ops, count + 1)), size=rng.choice(values, graph.tensors),

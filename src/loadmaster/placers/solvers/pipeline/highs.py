@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import LoadmasterError
-from loadmaster.placers.solvers._solving import Found, Proved
+from loadmaster.placers.solvers._solving import Found, Proved, drained
 from loadmaster.placers.solvers.pipeline.program import Program
 from loadmaster.problem import Placement, Problem
 
@@ -80,10 +80,7 @@ class HighsLoads:
 
     def news(self) -> list[Found | Proved]:
         """What the reading thread left."""
-        found = []
-        while not self._news.empty():
-            found.append(self._news.get())
-        return found
+        return drained(self._news)
 
     def stop(self) -> None:
         """End the process; an error of its own is raised here."""
