@@ -30,7 +30,9 @@ from loadmaster.placers.search.annealing import Annealing
 from loadmaster.placers.search.beam import Beam
 from loadmaster.placers.search.exhaustive import Exhaustive
 from loadmaster.placers.search.local_search import LocalSearch
-from loadmaster.placers.solvers.exact import CpSat, Exact, Milp
+from loadmaster.placers.solvers.cp_sat import CpSat
+from loadmaster.placers.solvers.exact import Exact
+from loadmaster.placers.solvers.milp import Milp
 from loadmaster.placers.stages.balanced import Balanced
 from loadmaster.placers.stages.ideal_dp import IdealDp
 from loadmaster.placers.stages.linear_dp import LinearDp

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Collection
 from fractions import Fraction
 
 import numpy as np
@@ -19,7 +20,7 @@ from loadmaster.problem._placement import Placement
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.contiguity import contiguity_violations
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "subgraph_seconds"]
 
 
 def evaluate(problem: Problem, placement: Placement) -> Evaluation:
@@ -93,6 +94,21 @@ def send(problem: Problem, tensor: int, device: int) -> float:
 def recv(problem: Problem, tensor: int, device: int) -> float:
     """Seconds for ``device`` to take ``tensor`` from host memory."""
     return float(problem.recv_latency[device] + problem.size[tensor] * problem.recv_rate[device])
+
+
+def subgraph_seconds(problem: Problem, ops: Collection[int], device: int) -> tuple[float, float]:
+    """(computing, communicating) seconds of a device of ``pipeline``, or of a call of ``offload``, that runs these
+    ops: what it sends and receives depends on nothing else."""
+    graph = problem.graph
+    computing = sum(float(problem.time[v, device]) for v in ops)
+    communicating = 0.0
+    for t in range(graph.tensors):
+        readers = set(graph.consumers(t).tolist())
+        if int(graph.tensor_producer[t]) in ops:
+            communicating += send(problem, t, device) if readers - set(ops) else 0.0
+        else:
+            communicating += recv(problem, t, device) if readers & set(ops) else 0.0
+    return computing, communicating
 
 
 def _serial(problem: Problem, device: list[int]) -> _Run:

@@ -1,6 +1,6 @@
 """For real: devices, profiling, running plans and measuring them. OpenVINO is imported when something runs."""
 
-from loadmaster.optimize._optimize import Optimized, optimize
+from loadmaster.optimize import Optimized, optimize
 from loadmaster.runtime._cache import Cache
 from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._measuring import Measurement

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
+from brute_force import least_cost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import problems
@@ -18,19 +17,12 @@ from loadmaster.placers.cuts._serial_relaxation import relax
 from loadmaster.placers.cuts.min_cut import MinCut
 from loadmaster.placers.frame.feasible import atoms_of
 from loadmaster.problem import Pipeline, Problem, Serial
-from loadmaster.problem._evaluator import SimulatedEvaluator
-
-
-def brute_force(problem: Problem) -> float:
-    everything = np.array(list(itertools.product(range(problem.devices), repeat=problem.n)), np.int32)
-    cost, feasible = SimulatedEvaluator(problem).evaluate_batch(everything)
-    return float(cost[feasible].min()) if feasible.any() else np.inf
 
 
 @given(problems(Serial(), max_ops=8, devices=st.just(2)))
 @settings(max_examples=300)
 def test_two_devices_are_solved_to_optimality(problem: Problem) -> None:
-    best = brute_force(problem)
+    best = least_cost(problem)
     if np.isinf(best):
         return
     solution = MinCut().place(problem, budget=Budget())
@@ -42,7 +34,7 @@ def test_two_devices_are_solved_to_optimality(problem: Problem) -> None:
 
 @given(problems(Serial(), max_ops=6, devices=st.integers(3, 4)))
 def test_more_devices_come_with_a_valid_bound(problem: Problem) -> None:
-    best = brute_force(problem)
+    best = least_cost(problem)
     if np.isinf(best):
         return
     solution = MinCut().place(problem, budget=Budget())

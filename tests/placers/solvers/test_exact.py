@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from brute_force import least_cost
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import problems
@@ -17,7 +18,8 @@ from loadmaster.graph import GraphBuilder
 from loadmaster.hardware import Cluster, Device
 from loadmaster.placers import PLACERS
 from loadmaster.placers.columns.frontier import Frontier
-from loadmaster.placers.solvers.exact import CpSat, Milp
+from loadmaster.placers.solvers.cp_sat import CpSat
+from loadmaster.placers.solvers.milp import Milp
 from loadmaster.placers.solvers.pipeline.program import program_of
 from loadmaster.problem import Pipeline, Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator
@@ -31,16 +33,10 @@ SETTINGS = st.builds(
 SMALL = problems(SETTINGS, max_ops=6, devices=st.integers(2, 3), backward=True)
 
 
-def optimum(problem: Problem) -> float:
-    everything = np.array(list(itertools.product(range(problem.devices), repeat=problem.n)), np.int32)
-    cost, feasible = SimulatedEvaluator(problem).evaluate_batch(everything)
-    return float(cost[feasible].min()) if feasible.any() else np.inf
-
-
 @given(SMALL)
 @settings(max_examples=60)
 def test_cp_sat_proves_the_optimum(problem: Problem) -> None:
-    best = optimum(problem)
+    best = least_cost(problem)
     if np.isinf(best):
         return
     solution = api.place(problem, CpSat(), budget=20.0)
@@ -52,7 +48,7 @@ def test_cp_sat_proves_the_optimum(problem: Problem) -> None:
 @given(SMALL)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 def test_highs_proves_the_optimum(problem: Problem) -> None:
-    best = optimum(problem)
+    best = least_cost(problem)
     if np.isinf(best):
         return
     solution = api.place(problem, Milp(), budget=20.0)

@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from chain_problems import MODELS, SEEDS, ladder, throughput
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from test_ideal_dp import MODELS, SEEDS, ladder, throughput
 
 from loadmaster import api
 from loadmaster.errors import InfeasibleError

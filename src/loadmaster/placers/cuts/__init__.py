@@ -1,1 +1,1 @@
-"""Minimum cuts for the ``serial`` model."""
+"""Minimum cuts for the ``serial`` model: ``min_cut.py``, and on one page ``plain.py``."""

@@ -40,12 +40,17 @@ FIGHT = 2000
 
 @dataclass(frozen=True)
 class MinCut(Searcher):
-    """Placement under ``serial`` as a minimum cut.
+    """Placement under ``serial`` as a minimum cut: exact for two devices, with a bound for more.
 
     With two devices the cost is submodular, so a minimum s-t cut is exactly optimal, in milliseconds. Where
     memory does not allow it, the memory is priced (Lagrangian relaxation): every price gives a lower bound,
     and the cut at that price a placement that is repaired if need be. With more devices, expansion moves
-    (each a minimum cut) are made until none helps, and a linear relaxation proves how good that is.
+    (each a minimum cut) are made until none helps, and a linear relaxation proves how good that is. The algorithm
+    on one page, for two devices: :mod:`loadmaster.placers.cuts.plain`.
+
+    Complexity: O(nodes² √arcs) per cut in the worst case, for about three nodes per op, and close to linear on
+    operator graphs; one cut for two devices, ``prices`` cuts where their memory is short, and at most ``sweeps``
+    cuts per device and start for more. The relaxation has ops · devices + tensors · devices² variables.
 
     References
     ----------

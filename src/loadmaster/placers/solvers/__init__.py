@@ -1,1 +1,4 @@
-"""General solvers: CP-SAT and HiGHS on programs of each execution model."""
+"""General solvers: CP-SAT (``cp_sat.py``), HiGHS (``milp.py``), and both side by side (``exact.py``).
+
+The programs that they solve are in ``pipeline/``, ``concurrent/`` and ``offload.py``, by execution model.
+"""

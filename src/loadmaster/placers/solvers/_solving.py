@@ -7,6 +7,7 @@ budget is used up; whatever ends it, Ctrl-C too, no solver is left running.
 
 from __future__ import annotations
 
+import queue
 import time
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -17,7 +18,7 @@ from loadmaster.placers.frame.search import Search
 from loadmaster.placers.search._incumbents import note_bound
 from loadmaster.problem import OPTIMAL_GAP, Placement, relative_gap
 
-__all__ = ["Found", "Proved", "Solver", "drive"]
+__all__ = ["Found", "Proved", "Solver", "drained", "drive"]
 
 
 BETTER = 1e-3
@@ -58,6 +59,14 @@ class Solver(Protocol):
 
     def stop(self) -> None:
         """End at once; nothing is left running."""
+
+
+def drained(news: queue.SimpleQueue[Found | Proved]) -> list[Found | Proved]:
+    """What is in a queue, which is empty then."""
+    found = []
+    while not news.empty():
+        found.append(news.get())
+    return found
 
 
 def drive(search: Search, solvers: Sequence[Solver], seconds: float, note: str = "") -> None:

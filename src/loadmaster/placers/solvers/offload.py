@@ -21,8 +21,6 @@ constraints, which time implies.
 from __future__ import annotations
 
 import math
-import queue
-import threading
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,6 +30,7 @@ from ortools.sat.python import cp_model
 from loadmaster.arrays import IntArray
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.search._incumbents import note_bound
+from loadmaster.placers.solvers._following import follow_cp_sat
 from loadmaster.problem import Offload, Placement, Problem, evaluate
 
 __all__ = ["OffloadProgram", "solve_offload"]
@@ -275,15 +274,6 @@ class OffloadProgram:
         return Placement(device, call=call if self.calls > 1 else None)
 
 
-class _Listener(cp_model.CpSolverSolutionCallback):
-    def __init__(self, program: OffloadProgram, news: queue.SimpleQueue[Placement | float]) -> None:
-        super().__init__()
-        self._program, self._news = program, news
-
-    def on_solution_callback(self) -> None:
-        self._news.put(self._program.placement(self.boolean_value))
-
-
 def solve_offload(search: Search, *, seconds: float = math.inf, workers: int = 4, seed: int = 0) -> bool:
     """Run CP-SAT from the best placement of ``search`` for at most ``seconds`` and its budget, telling it of every
     better placement and bound; whether CP-SAT finished (with a proof up to the rounding of seconds).
@@ -296,43 +286,18 @@ def solve_offload(search: Search, *, seconds: float = math.inf, workers: int = 4
         return True
     program = OffloadProgram(problem, search.cost)
     program.hint(search.best)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = workers
-    solver.parameters.random_seed = seed % 2**31
-    seconds = min(seconds, search.seconds_left)
-    if math.isfinite(seconds):
-        solver.parameters.max_time_in_seconds = max(seconds, 0.01)
-    news: queue.SimpleQueue[Placement | float] = queue.SimpleQueue()
-    solver.best_bound_callback = news.put
-    status: list[cp_model.CpSolverStatus] = []
-    thread = threading.Thread(
-        target=lambda: status.append(solver.solve(program.model, _Listener(program, news))), daemon=True
+
+    def note(units: float) -> None:
+        # Placements above the limit are not in the program, so that it proves nothing beyond the limit.
+        proven = min(math.ceil(units - 1e-6) - len(program.slots), UNITS)
+        note_bound(search, proven * program.unit * (1.0 - 1e-12), "cp-sat")
+
+    return follow_cp_sat(
+        search,
+        program.model,
+        lambda solution: program.placement(solution.boolean_value),
+        note,
+        seconds=min(seconds, search.seconds_left),
+        workers=workers,
+        seed=seed,
     )
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.05)
-            _hear(search, program, news)
-            search.check()
-    finally:
-        solver.stop_search()
-        thread.join()
-    _hear(search, program, news)
-    if status and status[0] in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        _tell_bound(search, program, solver.best_objective_bound)
-    return bool(status) and status[0] == cp_model.OPTIMAL
-
-
-def _hear(search: Search, program: OffloadProgram, news: queue.SimpleQueue[Placement | float]) -> None:
-    while not news.empty():
-        told = news.get()
-        if isinstance(told, Placement):
-            search.try_placement(told)
-        else:
-            _tell_bound(search, program, told)
-
-
-def _tell_bound(search: Search, program: OffloadProgram, units: float) -> None:
-    # Placements above the limit are not in the program, so that it proves nothing beyond the limit.
-    proven = min(math.ceil(units - 1e-6) - len(program.slots), UNITS)
-    note_bound(search, proven * program.unit * (1.0 - 1e-12), "cp-sat")

@@ -26,7 +26,7 @@ from loadmaster.placers.frame.feasible import Atoms, atoms_of
 from loadmaster.placers.stages._tables import MOST_STATES, Tables, count_vectors, kinds_of, tables_of
 from loadmaster.problem import Pipeline, Problem
 
-__all__ = ["Contracted", "contract", "too_many_states", "without_weightless"]
+__all__ = ["Contracted", "contract", "no_chains", "without_weightless"]
 
 
 MOST_ARCS = 256
@@ -173,8 +173,10 @@ def _without_weightless(full: Contracted) -> Contracted:
     )
 
 
-def too_many_states(problem: Problem) -> str | None:
-    """Why a program over chains cannot count the devices of this problem, or None."""
+def no_chains(problem: Problem) -> str | None:
+    """Why a program over chains is not for this problem: another model, or too many kinds of devices; or None."""
+    if not isinstance(problem.model, Pipeline):
+        return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
     kinds = kinds_of(problem, atoms_of(_as_chain(problem)))
     states = math.prod(min(len(kind), problem.n) + 1 for kind in kinds)
     if states <= MOST_STATES:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+from loadmaster.placers.stages._chain import Stages, chain_loads
 from loadmaster.placers.stages._contraction import Contracted
-from loadmaster.placers.stages.linear_dp._kernel import Stages, chain_loads
 
 __all__ = ["Solve", "cheapest"]
 

@@ -81,7 +81,7 @@ class Walk(NamedTuple):
     load: FloatArray
     """(K,)."""
     extra: FloatArray
-    """(C * L,) see ``_ideal_front.py``."""
+    """(C * L,) see ``ideal_dp/_front.py``."""
 
 
 def new_entries(ideals: int, floor: float) -> Entries:

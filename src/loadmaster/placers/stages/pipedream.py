@@ -13,9 +13,9 @@ from loadmaster.arrays import IntArray, LongArray
 from loadmaster.graph.order import topological_order
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.stages._contraction import Contracted, contract, too_many_states
+from loadmaster.placers.stages._contraction import Contracted, contract, no_chains
 from loadmaster.placers.stages.linear_dp._search import LinearSearch
-from loadmaster.problem import Pipeline, Placement, Problem
+from loadmaster.problem import Placement, Problem
 
 __all__ = ["PipeDream", "chain_of_blocks"]
 
@@ -28,7 +28,9 @@ class PipeDream(Searcher):
     like this: in each biconnected component of the undirected graph the tails of its arcs are united (so that
     a branching is one block), blocks that wait for each other too, and the blocks are put into a topological
     order. Where it is cut, and what kind of device takes each stage, is then optimal. Stages are not
-    replicated.
+    replicated. A baseline for ``pipeline``: exact for chains of layers, not for graphs with branches.
+
+    Complexity: O(ops + arcs) for the blocks, O(blocks * longest stage * (degree + states)) for the cut.
 
     References
     ----------
@@ -42,9 +44,7 @@ class PipeDream(Searcher):
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline``, and not too many kinds of devices."""
-        if not isinstance(problem.model, Pipeline):
-            return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
-        return too_many_states(problem)
+        return no_chains(problem)
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Contract and cut; if no cut satisfies the constraints, any feasible placement."""

@@ -1,12 +1,12 @@
 """A bound on ``offload`` latency by column generation over calls, for one line at a time.
 
-Let P be a line (``_call_lines.py``) with f_c CPU seconds for class c, and w any worths of the classes with
+Let P be a line (``_lines.py``) with f_c CPU seconds for class c, and w any worths of the classes with
 w_c <= f_c. The calls S_1, S_2, … of a placement are disjoint, so its time is at least
 
     Σ_i seconds(S_i) [S_i meets P] + Σ_{c in no call} f_c  >=  Σ_c w_c - Σ_i (w(S_i) - seconds(S_i) [S_i meets P]),
 
 and the calls of one accelerator take away no more than the most that calls within its memory can be worth,
-which pricing finds (``_call_pricing.py``). A call off the line takes nothing away, as w <= 0 there. Worths come
+which pricing finds (``_pricing.py``). A call off the line takes nothing away, as w <= 0 there. Worths come
 from a master program; any are valid.
 
 References
@@ -138,7 +138,7 @@ class CallBound:
         if key in self._known:
             return False
         self._known.add(key)
-        column = Column(k, choice.inside, choice.seconds * self.pricings[k].share)
+        column = Column(k, choice.inside, choice.seconds)
         self.columns.append(column)
         self._master.add(column)
         return True
@@ -231,5 +231,5 @@ def call_bound(
         states = call_states(bundles, like, memory, order, line.classes, limit, most)
         if states is None:
             return None
-        pricings.append(Pricing(states, like.capacity, calls, 1.0, CELLS))
+        pricings.append(Pricing(states, like.capacity, calls, CELLS))
     return CallBound(bundles, accelerators, memory, line, pricings, calls, limit)

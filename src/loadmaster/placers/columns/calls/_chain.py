@@ -28,7 +28,7 @@ from numba import njit
 from loadmaster.arrays import FloatArray, IntArray, LongArray
 from loadmaster.placers.stages._contraction import contract
 from loadmaster.placers.stages._tables import MOST_STATES, count_vectors
-from loadmaster.placers.stages.ideal_dp._ideals import lattice_of
+from loadmaster.placers.stages.ideal_dp._ideals import lattice_of, members_of
 from loadmaster.placers.stages.linear_dp._orders import some_order
 from loadmaster.problem import Pipeline, Problem
 
@@ -155,21 +155,14 @@ class CallChains:
         while ideal:
             before, k = int(origin[ideal, state]), int(kind[ideal, state])
             if k >= 0:
-                members = np.setdiff1d(_atoms(ideals, ideal), _atoms(ideals, before))
-                device[members] = self._kinds[k][taken[k]]
+                members, rest = (
+                    members_of(ideals.top_ptr, ideals.top, ideals.below, i) for i in (ideal, before)
+                )
+                device[np.setdiff1d(members, rest)] = self._kinds[k][taken[k]]
                 taken[k] += 1
                 state = int(np.flatnonzero(following[:, k] == state)[0])
             ideal = before
         return device[self._contracted.atom_of]
-
-
-def _atoms(ideals: Ideals, ideal: int) -> IntArray:
-    found = []
-    while ideal:
-        last = int(ideals.top_ptr[ideal + 1]) - 1
-        found.append(int(ideals.top[last]))
-        ideal = int(ideals.below[last])
-    return np.array(found, np.int32)
 
 
 @njit(cache=True, nogil=True)

@@ -17,13 +17,9 @@ import numpy as np
 from ortools.math_opt.python import mathopt
 
 from loadmaster.arrays import BoolArray, FloatArray
+from loadmaster.placers.columns._master import BoxedMaster
 
 __all__ = ["CallMaster", "Column", "MasterSolution"]
-
-
-FAR = 1000.0
-"""Upper bound of the variables that stand for the box, so that the program is bounded whatever rounding does
-to the box."""
 
 
 class Column(NamedTuple):
@@ -49,77 +45,41 @@ class MasterSolution(NamedTuple):
     boxed: bool
 
 
-class CallMaster:
-    """The master program; columns are only ever added."""
+class CallMaster(BoxedMaster[Column]):
+    """The master program: ``stay`` (classes,) is f, and ``counts`` are the accelerators of each kind.
+
+    A class is left on the CPU by the variable that holds its worth below the box.
+    """
 
     def __init__(self, stay: FloatArray, counts: list[int]) -> None:
         self._stay = stay
         self._counts = counts
-        self._columns: list[Column] = []
-        self._start()
+        super().__init__(len(stay))
 
-    def _start(self) -> None:
-        model = self._model = mathopt.Model()
-        model.objective.is_maximize = False
-        self._cover = [model.add_linear_constraint(lb=1.0, ub=1.0) for _ in self._stay]
-        self._number = [model.add_linear_constraint(ub=float(count)) for count in self._counts]
-        self._left = [model.add_variable(lb=0.0, ub=FAR) for _ in self._stay]
-        self._more = [model.add_variable(lb=0.0, ub=FAR) for _ in self._stay]
-        for row, left, more in zip(self._cover, self._left, self._more, strict=True):
-            row.set_coefficient(left, 1.0)
-            row.set_coefficient(more, -1.0)
-        self._use: list[mathopt.Variable] = []
-        for column in self._columns:
-            self._enter(column)
-        self._solver = mathopt.IncrementalSolver(model, mathopt.SolverType.GLOP)
+    def _add_rows(self) -> None:
+        self._number = [self._model.add_linear_constraint(ub=float(count)) for count in self._counts]
 
-    def _enter(self, column: Column) -> None:
+    def _enter(self, column: Column) -> mathopt.Variable:
         use = self._model.add_variable(lb=0.0)
         times = column.inside.sum(axis=0)
         for c in np.flatnonzero(times).tolist():
             self._cover[c].set_coefficient(use, float(times[c]))
         self._number[column.kind].set_coefficient(use, 1.0)
         self._model.objective.set_linear_coefficient(use, column.seconds)
-        self._use.append(use)
-
-    def add(self, column: Column) -> None:
-        """Tell the program of a column."""
-        self._columns.append(column)
-        self._enter(column)
-
-    def close(self) -> None:
-        """Give the solver's memory back."""
-        self._solver.close()
+        return use
 
     def solve(self, low: FloatArray, high: FloatArray) -> MasterSolution | None:
-        """The optimum over the columns known, with worths in the box; None if the solver gives up, even from
-        scratch."""
+        """The optimum over the columns known, with worths in the box; None if the solver gives up."""
         high = np.minimum(high, self._stay)
         low = np.minimum(low, high)
-        for _ in range(2):
-            objective = self._model.objective
-            for left, more, most, least in zip(
-                self._left, self._more, high.tolist(), low.tolist(), strict=True
-            ):
-                objective.set_linear_coefficient(left, most)
-                objective.set_linear_coefficient(more, -least)
-            try:
-                result = self._solver.solve()
-            except Exception:
-                result = None
-            if (
-                result is not None
-                and result.termination.reason == mathopt.TerminationReason.OPTIMAL
-                and result.has_dual_feasible_solution()
-            ):
-                left = np.array(result.variable_values(self._left))
-                more = np.array(result.variable_values(self._more))
-                return MasterSolution(
-                    value=result.objective_value(),
-                    worth=np.clip(np.array(result.dual_values(self._cover)), low, high),
-                    weight=np.array(result.variable_values(self._use)),
-                    boxed=bool((left[high < self._stay] > 1e-9).any() or (more > 1e-9).any()),
-                )
-            self._solver.close()
-            self._start()
-        return None
+        result = self._optimum(low, high)
+        if result is None:
+            return None
+        left = np.array(result.variable_values(self._above))
+        more = np.array(result.variable_values(self._below))
+        return MasterSolution(
+            value=result.objective_value(),
+            worth=np.clip(np.array(result.dual_values(self._cover)), low, high),
+            weight=np.array(result.variable_values(self._use)),
+            boxed=bool((left[high < self._stay] > 1e-9).any() or (more > 1e-9).any()),
+        )

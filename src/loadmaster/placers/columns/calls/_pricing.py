@@ -1,7 +1,7 @@
 """The best calls of one accelerator under given worths of the classes.
 
 For worths w (one per class) and a line P, the value of a call S is w(S) - seconds(S); the dynamic program of
-``_frontier_pricing.py`` finds the best call within every budget of memory at once, rounded so that it never
+``columns/_pricing.py`` finds the best call within every budget of memory at once, rounded so that it never
 misses one. An accelerator may make several calls that share its memory: the best ``max_calls`` of them follow
 from the values by budget. Calls of one accelerator may overlap here, which real ones may not: a relaxation.
 """
@@ -14,16 +14,16 @@ import numpy as np
 from numba import njit
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
-from loadmaster.placers.columns.frontier._pricing import (
+from loadmaster.placers.columns._pricing import (
     Grid,
     Table,
     best_bundle,
+    best_values,
     exact_bundle,
     grid_of,
     new_table,
 )
-from loadmaster.placers.columns.frontier._pricing import _values as values_of
-from loadmaster.placers.columns.frontier._states import States
+from loadmaster.placers.columns._states import States
 
 __all__ = ["Choice", "Pricing"]
 
@@ -43,13 +43,12 @@ class Choice(NamedTuple):
 
 
 class Pricing:
-    """Prices the calls of one kind of accelerator; ``share`` is the part of their seconds that counts."""
+    """Prices the calls of one kind of accelerator."""
 
-    def __init__(self, states: States, capacity: float, calls: int, share: float, cells: int) -> None:
+    def __init__(self, states: States, capacity: float, calls: int, cells: int) -> None:
         self.states = states
         self.capacity = capacity if np.isfinite(capacity) else 0.5
         self.calls = calls
-        self.share = share
         self.usage = np.full(len(states.load), 1e-3)
         self.limited = bool(states.load.any())
         self.classes = len(states.order)
@@ -73,17 +72,7 @@ class Pricing:
         With one call, a best-first search of ``effort`` steps makes up for the rounding of memory.
         """
         states, table = self.states, self.table
-        _gains(
-            states.layer,
-            states.arc_ptr,
-            states.order,
-            states.taken,
-            states.other,
-            worth,
-            self.share,
-            table.gain,
-        )
-        values = values_of(states, table)
+        values = best_values(states, table, worth, 1.0, states.other)
         budget = table.grid.size
         if self.calls == 1:
             most, path = exact_bundle(states, table, self.capacity, effort)
@@ -101,14 +90,6 @@ class Pricing:
     def _choice(self, paths: list[IntArray]) -> Choice:
         inside = np.stack([self.states.inside(path, self.classes) for path in paths])
         return Choice(inside, float(sum(self.states.other[path].sum() for path in paths)))
-
-
-@njit(cache=True, nogil=True)
-def _gains(layer, arc_ptr, order, taken, seconds, worth, share, gain):  # type: ignore[no-untyped-def]
-    for i in range(len(order)):
-        value = worth[order[i]]
-        for a in range(arc_ptr[layer[i + 1]], arc_ptr[layer[i + 2]]):
-            gain[a] = taken[a] * value - share * seconds[a]
 
 
 @njit(cache=True, nogil=True)

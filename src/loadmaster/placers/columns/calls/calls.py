@@ -44,7 +44,8 @@ class Calls(Searcher):
     bound's master program, rounded; and local search on the best of these. Bound: along a path through the graph,
     the calls that meet it and the CPU ops on it take their time one after another; which calls are possible is
     priced exactly, memory included, by dynamic programming over a narrow order of the graph
-    (``_call_bound.py``). Several paths are tried. Where the order is too wide there is only the general bound.
+    (``_bound.py``). Several paths are tried. Where the order is too wide there is only the general bound. Chains
+    and bound on one page: :mod:`loadmaster.placers.columns.calls.plain`.
 
     With ``max_calls`` above 1 the answer for single calls is found first, with most of the time, and the search
     goes on from there.

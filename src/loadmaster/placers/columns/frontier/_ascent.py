@@ -1,7 +1,7 @@
 """The search for prices that prove a large bound: column generation with a box around the best prices so far.
 
-For a target T the master program (``_frontier_master.py``) gives the best prices under the bundles known so
-far, pricing (``_frontier_prover.py``) gives the bundles that these prices overlooked, and so on. Left alone this
+For a target T the master program (``_master.py``) gives the best prices under the bundles known so
+far, pricing (``_prover.py``) gives the bundles that these prices overlooked, and so on. Left alone this
 jumps about; so prices stay in a box around the best ones, which grows while they improve as foreseen and shrinks while
 they do not. Pricing is cheap, so that a few points on the way to the master's prices are tried each time.
 Targets rise from what is proven towards the cost of a known placement, and stop where the master shows that
@@ -26,8 +26,8 @@ from scipy.sparse import coo_array
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.placers.columns._nets import Bundles
+from loadmaster.placers.columns._pricing import Table
 from loadmaster.placers.columns.frontier._master import Column, Duals, Master
-from loadmaster.placers.columns.frontier._pricing import Table
 from loadmaster.placers.columns.frontier._prover import EXACT, THOROUGH, Certificate, Met, Priced, Pricer
 
 __all__ = ["Ascent"]
@@ -157,7 +157,8 @@ class Ascent:
         self._ratio = priced.ratio
 
     def _solve(self) -> Duals | None:
-        self._master.add(self._columns[self._told :])
+        for column in self._columns[self._told :]:
+            self._master.add(column)
         self._told = len(self._columns)
         width = self._radius * self._scales
         duals = self._master.solve(self._prices - width, self._prices + width, self._live())

@@ -2,7 +2,7 @@
 moves replaces.
 
 With all other classes where they are, a dynamic program over the states of the two devices' classes
-(``_frontier_states.py``) finds the least load of one device for every limit on the load of the other. The
+(``columns/_states.py``) finds the least load of one device for every limit on the load of the other. The
 descent divides the most loaded device with each other one until nothing helps; then a few pairs are divided
 under falsified costs, and it begins again from there (iterated local search).
 """
@@ -15,8 +15,8 @@ import numpy as np
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.placers.columns._nets import Bundles, Kind, loads_of
-from loadmaster.placers.columns.frontier._pricing import best_bundle, grid_of, least_others, new_table
-from loadmaster.placers.columns.frontier._states import split_states
+from loadmaster.placers.columns._pricing import best_bundle, grid_of, least_others, new_table
+from loadmaster.placers.columns._states import split_states
 from loadmaster.problem import Problem
 
 __all__ = ["Exchange"]

@@ -5,8 +5,8 @@ Any prices π show that no placement has a largest load of T or less if
     Σ_c π_c > Σ_k n_k · max { π(S) : S may be on kind k, load_k(S) <= T },
 
 for then no choice of one bundle per device covers every class exactly once. The maxima come from the dynamic
-program and the best-first search of ``_frontier_pricing.py``; where the search gives up, it leaves an upper
-bound, and the argument holds all the same. Where prices come from: ``_frontier_ascent.py``.
+program and the best-first search of ``columns/_pricing.py``; where the search gives up, it leaves an upper
+bound, and the argument holds all the same. Where prices come from: ``_ascent.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.placers.columns._nets import Bundles
-from loadmaster.placers.columns.frontier._pricing import (
+from loadmaster.placers.columns._pricing import (
     Grid,
     Table,
     best_bundle,
@@ -27,7 +27,7 @@ from loadmaster.placers.columns.frontier._pricing import (
     grid_of,
     new_table,
 )
-from loadmaster.placers.columns.frontier._states import States
+from loadmaster.placers.columns._states import States
 
 __all__ = ["Certificate", "Met", "Priced", "Pricer"]
 
@@ -139,7 +139,7 @@ class Pricer:
         values = []
         worth = np.zeros(len(tables))
         for k, (states, table) in enumerate(zip(self.states, tables, strict=True)):
-            values.append(best_values(states, table, prices, load_prices[k] / target))
+            values.append(best_values(states, table, prices, load_prices[k] / target, states.load))
             budget = table.grid.budget(target)
             most, path = exact_bundle(states, table, target, exact)
             worth[k] = max(most, 0.0)
@@ -172,7 +172,7 @@ class Pricer:
         for _ in range(min(int(self.counts[k]) - 1, COMPLEMENTS)):
             inside = states.inside(path, self.bundles.classes)
             left[inside] = np.minimum(left[inside], 0.0)
-            best_values(states, table, left, load_prices[k] / target)
+            best_values(states, table, left, load_prices[k] / target, states.load)
             _, path = exact_bundle(states, table, target, EXACT // 10)
             if not len(path):
                 path = best_bundle(states, table, int(0.995 * table.grid.budget(target)))
@@ -198,11 +198,3 @@ class Pricer:
         least = np.maximum(begins, needed)
         possible = np.flatnonzero(least < ends)
         return float(least[possible[0]]) if len(possible) else self.limit
-
-    def excludes(self, certificate: Certificate, target: float) -> bool:
-        """Whether the certificate's prices put a target out of reach, computed afresh."""
-        if not self.grids:
-            self.regrid()
-        load_prices = certificate.load_prices * target
-        priced = self.price(self.new_tables(), certificate.prices, load_prices, target, exact=THOROUGH)
-        return priced.ratio > 1.0 or priced.reached > target

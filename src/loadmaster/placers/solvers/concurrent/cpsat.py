@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import queue
-import threading
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +11,8 @@ from ortools.sat.python import cp_model
 from loadmaster.arrays import IntArray
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.search._incumbents import note_bound
-from loadmaster.placers.solvers.concurrent.program import Program, schedule_program
+from loadmaster.placers.solvers._following import follow_cp_sat
+from loadmaster.placers.solvers.concurrent.program import schedule_program
 from loadmaster.problem import Concurrent, Placement, Problem, evaluate
 
 __all__ = ["solve_concurrent", "too_large_to_schedule"]
@@ -56,7 +53,20 @@ def solve_concurrent(search: Search, *, seconds: float = math.inf, workers: int 
         problem, scale, math.floor(search.cost * scale), math.floor(search.bound.value * scale)
     )
     program.hint(*_sequence(problem, search.best))
-    return _Run(search, program, scale, seconds, workers, seed).follow()
+
+    def placement_of(solution: cp_model.CpSolverSolutionCallback) -> Placement:
+        device, order = program.read(solution)
+        return Placement(device, order=order)
+
+    def note(bound: float) -> None:
+        if bound > 0:
+            note_bound(search, bound / scale, "CP-SAT schedule")
+
+    finished = follow_cp_sat(
+        search, program.model, placement_of, note, seconds=seconds, workers=workers, seed=seed
+    )
+    search.check()
+    return finished
 
 
 def _sequence(problem: Problem, placement: Placement) -> tuple[IntArray, IntArray]:
@@ -79,77 +89,3 @@ def _topological(problem: Problem, begun: npt.NDArray[np.intp]) -> IntArray:
     if (place[tail] < place[head]).all():
         return begun.astype(np.int32)
     return problem.priority_order
-
-
-@dataclass
-class _Event:
-    """What the solver's threads tell the main one."""
-
-    device: IntArray | None = None
-    order: IntArray | None = None
-    bound: float = -math.inf
-    done: bool = False
-
-
-class _Run(cp_model.CpSolverSolutionCallback):
-    """The solver works in a thread of its own, so that the main one can look after the budget and Ctrl-C."""
-
-    def __init__(
-        self, search: Search, program: Program, scale: float, seconds: float, workers: int, seed: int
-    ) -> None:
-        super().__init__()
-        self._search, self._program, self._scale = search, program, scale
-        self._events: queue.Queue[_Event] = queue.Queue()
-        self._solver = cp_model.CpSolver()
-        settings = self._solver.parameters
-        settings.num_workers = workers
-        settings.random_seed = seed % 2**31
-        settings.catch_sigint_signal = False
-        if math.isfinite(seconds):
-            settings.max_time_in_seconds = seconds
-        self._solver.best_bound_callback = lambda bound: self._events.put(_Event(bound=bound))
-        self._status: Any = None
-        self._failure: BaseException | None = None
-
-    def on_solution_callback(self) -> None:
-        """Called by the solver, in any of its threads."""
-        device, order = self._program.read(self)
-        self._events.put(_Event(device=device, order=order))
-
-    def _solve(self) -> None:
-        try:
-            self._status = self._solver.solve(self._program.model, self)
-        except BaseException as error:  # raised again in the main thread
-            self._failure = error
-        self._events.put(_Event(done=True))
-
-    def follow(self) -> bool:
-        """Solve, and pass on what is found while it is found."""
-        thread = threading.Thread(target=self._solve, daemon=True)
-        thread.start()
-        try:
-            while True:
-                try:
-                    event = self._events.get(timeout=0.05)
-                except queue.Empty:
-                    self._search.check()
-                    continue
-                if event.done:
-                    break
-                self._note(event)
-                self._search.check()
-        finally:
-            self._solver.stop_search()
-            thread.join()
-        if self._failure is not None:
-            raise self._failure
-        if self._status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            self._note(_Event(bound=self._solver.best_objective_bound))
-        self._search.check()
-        return bool(self._status == cp_model.OPTIMAL)
-
-    def _note(self, event: _Event) -> None:
-        if event.device is not None:
-            self._search.try_placement(Placement(event.device, order=event.order))
-        if event.bound > 0:
-            note_bound(self._search, event.bound / self._scale, "CP-SAT schedule")

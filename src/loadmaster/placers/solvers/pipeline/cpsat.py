@@ -1,4 +1,4 @@
-"""CP-SAT on the 0/1 program of pipelined throughput (``_program.py``)."""
+"""CP-SAT on the 0/1 program of pipelined throughput (``program.py``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
-from loadmaster.placers.solvers._solving import Found, Proved
+from loadmaster.placers.solvers._solving import Found, Proved, drained
 from loadmaster.placers.solvers.pipeline.program import Program
 from loadmaster.problem import Placement, Problem
 
@@ -63,10 +63,7 @@ class CpSatLoads:
 
     def news(self) -> list[Found | Proved]:
         """What the callbacks left."""
-        found = []
-        while not self._news.empty():
-            found.append(self._news.get())
-        return found
+        return drained(self._news)
 
     def stop(self) -> None:
         """Stop the search and wait for the thread."""

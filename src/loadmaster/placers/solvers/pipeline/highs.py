@@ -1,4 +1,4 @@
-"""HiGHS on the 0/1 program of pipelined throughput (``_program.py``), in a process of its own."""
+"""HiGHS on the 0/1 program of pipelined throughput (``program.py``), in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import LoadmasterError
-from loadmaster.placers.solvers._solving import Found, Proved
+from loadmaster.placers.solvers._solving import Found, Proved, drained
 from loadmaster.placers.solvers.pipeline.program import Program
 from loadmaster.problem import Placement, Problem
 
@@ -28,7 +28,7 @@ MARGIN = 5e-7
 
 
 class HighsLoads:
-    """Runs ``_highs_worker.py`` and talks with it over pipes; news is read by a thread."""
+    """Runs ``highs_worker.py`` and talks with it over pipes; news is read by a thread."""
 
     name = "milp"
 
@@ -80,10 +80,7 @@ class HighsLoads:
 
     def news(self) -> list[Found | Proved]:
         """What the reading thread left."""
-        found = []
-        while not self._news.empty():
-            found.append(self._news.get())
-        return found
+        return drained(self._news)
 
     def stop(self) -> None:
         """End the process; an error of its own is raised here."""

@@ -2,13 +2,13 @@
 
 Where the ideals of one size are few, each of them is a *station*. By taking away the last atom of an ideal
 again and again one comes to exactly one station M of that size, and there the walk down from the ideal ends
-(``_ideal_kernel.py``). What it would meet beyond are starts J of stages that contain the same atoms outside
+(``_kernel.py``). What it would meet beyond are starts J of stages that contain the same atoms outside
 M. So only the loads of M - J matter, and how M - J meets the nets that cross M: for each of them it has none
 of the pins inside M, all of them, or some of them, with or without the producer. That is the *signature* of
 M - J; stages with the same one form a group. Within a group, a kind and a state, a stage is dropped if another
 is no worse in value, load and memory.
 
-What remains is a :class:`Front` (``_ideal_starts.py`` builds it). Without fronts the program would look at
+What remains is a :class:`Front` (``_starts.py`` builds it). Without fronts the program would look at
 all pairs of ideals; with them, at those between two such sizes, which is what makes long graphs cheap.
 """
 

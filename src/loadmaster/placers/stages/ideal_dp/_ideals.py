@@ -21,11 +21,11 @@ from loadmaster.arrays import BoolArray, IntArray, LongArray
 from loadmaster.placers.stages._contraction import Contracted, contract
 from loadmaster.problem import Problem
 
-__all__ = ["Lattice", "count_ideals", "gates_of", "lattice_of"]
+__all__ = ["Lattice", "count_ideals", "gates_of", "lattice_of", "members_of"]
 
 
 NARROW = 4
-"""A size with so few ideals has *stations*, at which walks through the lattice end (``_ideal_front.py``)."""
+"""A size with so few ideals has *stations*, at which walks through the lattice end (``_front.py``)."""
 
 
 MOST_NOTES = 2_000_000
@@ -113,6 +113,16 @@ def lattice_of(contracted: Contracted, limit: int) -> Lattice | None:
     if (len(top_ptr) - 1) * _most_crossing(contracted) > MOST_NOTES:
         narrow[:] = False
     return Lattice(level, narrow, _stations(level, narrow, top_ptr, below), top_ptr, top, below)
+
+
+def members_of(top_ptr: LongArray, top: IntArray, below: IntArray, ideal: int) -> IntArray:
+    """The atoms of an ideal: one maximal atom after another is taken away."""
+    found = []
+    while ideal:
+        last = int(top_ptr[ideal + 1]) - 1
+        found.append(int(top[last]))
+        ideal = int(below[last])
+    return np.array(found, np.int32)
 
 
 def _most_crossing(contracted: Contracted) -> int:

@@ -5,7 +5,7 @@ reaches them depth first by taking away maximal atoms in decreasing order, so th
 loads of I - J on every kind of device are kept on a stack; a counter of pins per net says when a transfer
 appears or disappears, so that a step costs O(nets of an atom). Compute and memory grow downwards: where they
 exceed the limits on every kind, the walk turns back. No pair of ideals is stored. At a gate the walk ends,
-and ``_ideal_front.py`` takes over.
+and ``_front.py`` takes over.
 """
 
 from __future__ import annotations

@@ -9,14 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from loadmaster.arrays import IntArray
+from loadmaster.placers.stages._chain import Stages
 from loadmaster.placers.stages._contraction import Contracted
 from loadmaster.placers.stages._walk import Entries, Rules, Walk, new_entries, new_walk, room_for
 from loadmaster.placers.stages._windows import windows_of
 from loadmaster.placers.stages.ideal_dp._front import Front, empty_front
-from loadmaster.placers.stages.ideal_dp._ideals import Lattice
+from loadmaster.placers.stages.ideal_dp._ideals import Lattice, members_of
 from loadmaster.placers.stages.ideal_dp._kernel import solve_ideals, solve_levels, weights_left
-from loadmaster.placers.stages.linear_dp._kernel import Stages
 
 __all__ = ["best_chain"]
 
@@ -135,19 +134,10 @@ def _way_back(contracted: Contracted, lattice: Lattice, entries: Entries) -> tup
     while ideal:
         origin, kind = int(entries.origin[ideal % 2, entry]), int(entries.kind[ideal % 2, entry])
         state = int(entries.state[ideal % 2, entry])
-        stages.append((np.setdiff1d(_atoms(lattice, ideal), _atoms(lattice, origin)).astype(np.int32), kind))
+        members, rest = (members_of(lattice.top_ptr, lattice.top, lattice.below, i) for i in (ideal, origin))
+        stages.append((np.setdiff1d(members, rest).astype(np.int32), kind))
         first, stop = int(entries.first[origin]), int(entries.stop[origin])
         before = contracted.tables.following[entries.state[origin % 2, first:stop], kind]
         entry = first + int(np.flatnonzero(before == state)[0])
         ideal = origin
     return value, stages[::-1]
-
-
-def _atoms(lattice: Lattice, ideal: int) -> IntArray:
-    """The atoms of an ideal."""
-    found = []
-    while ideal:
-        last = int(lattice.top_ptr[ideal + 1]) - 1
-        found.append(int(lattice.top[last]))
-        ideal = int(lattice.below[last])
-    return np.array(found, np.int32)

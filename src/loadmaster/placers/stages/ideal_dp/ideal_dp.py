@@ -13,7 +13,7 @@ from loadmaster.errors import InfeasibleError
 from loadmaster.placers.frame.feasible import first_feasible
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.stages._contraction import Contracted, contract, too_many_states, without_weightless
+from loadmaster.placers.stages._contraction import Contracted, contract, no_chains, without_weightless
 from loadmaster.placers.stages._objective import cheapest
 from loadmaster.placers.stages.ideal_dp._ideals import Lattice, count_ideals, lattice_of
 from loadmaster.placers.stages.ideal_dp._program import best_chain
@@ -33,6 +33,10 @@ rounding.
 class IdealDp(Searcher):
     """The best chain of stages for a pipeline, proven optimal under ``contiguity="chain"``.
 
+    Solves ``pipeline`` with memory, colocation, backward passes, any kinds of devices, both kinds of ``comm`` and
+    both objectives. Exact under ``contiguity="chain"`` if it finishes. The algorithm on one page:
+    :mod:`loadmaster.placers.stages.ideal_dp.plain`.
+
     A placement is a chain if the devices can be lined up so that data only flows forward; its prefixes are
     then ideals, and each stage is the difference of two. With dp[I][s] the least possible largest load of a
     chain that covers the ideal I and has used s_k devices of kind k,
@@ -41,7 +45,7 @@ class IdealDp(Searcher):
 
     The program visits the ideals by size. A chain found by cutting topological orders gives a limit first;
     what exceeds it is not looked at, nor what leaves too much work to the devices that are left
-    (``_windows.py``). See ``_ideal_kernel.py`` for the walk over J, and ``_ideal_front.py`` for what makes it
+    (``_windows.py``). See ``_kernel.py`` for the walk over J, and ``_front.py`` for what makes it
     cheap on long graphs.
 
     If there are more than ``max_ideals`` ideals, or the budget does not suffice, the answer is that of the
@@ -72,9 +76,7 @@ class IdealDp(Searcher):
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline``, and not too many kinds of devices."""
-        if not isinstance(problem.model, Pipeline):
-            return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
-        return too_many_states(problem)
+        return no_chains(problem)
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """A first answer, then the dynamic program until it is finished or the budget is used up."""

@@ -13,10 +13,11 @@ import numpy as np
 
 from loadmaster.arrays import IntArray, LongArray
 from loadmaster.placers.frame.search import Search
+from loadmaster.placers.stages._chain import Stages, chain_loads
 from loadmaster.placers.stages._contraction import Contracted
 from loadmaster.placers.stages._objective import cheapest
 from loadmaster.placers.stages._windows import chain_bound, windows_of
-from loadmaster.placers.stages.linear_dp._kernel import Stages, best_cut, chain_loads
+from loadmaster.placers.stages.linear_dp._kernel import best_cut
 from loadmaster.placers.stages.linear_dp._orders import some_order
 from loadmaster.placers.stages.linear_dp._stage_moves import improve_stages
 from loadmaster.problem import Pipeline, Placement

@@ -15,8 +15,8 @@ import numpy as np
 from numba import njit
 
 from loadmaster.placers.search._moves import uniform
+from loadmaster.placers.stages._chain import Stages
 from loadmaster.placers.stages._contraction import Contracted
-from loadmaster.placers.stages.linear_dp._kernel import Stages
 
 __all__ = ["improve_stages"]
 

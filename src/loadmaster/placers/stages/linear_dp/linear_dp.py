@@ -9,9 +9,9 @@ from loadmaster.arrays import IntArray
 from loadmaster.placers.frame.feasible import first_feasible
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.stages._contraction import contract, too_many_states, without_weightless
+from loadmaster.placers.stages._contraction import contract, no_chains, without_weightless
 from loadmaster.placers.stages.linear_dp._search import FINE, LinearSearch
-from loadmaster.problem import Pipeline, Placement, Problem
+from loadmaster.problem import Placement, Problem
 from loadmaster.problem.coarsening import Coarsening, coarsen
 
 __all__ = ["LinearDp"]
@@ -24,6 +24,9 @@ LARGE_ORDERS = 4
 @dataclass(frozen=True)
 class LinearDp(Searcher):
     """Many topological orders, each cut into stages as well as possible, then local search over the order.
+
+    Solves ``pipeline`` for graphs with too many ideals: not exact (the best order may not be among those tried),
+    with a lower bound for chains.
 
     Cutting one order is a dynamic program over (place of the cut, devices used of each kind), exact for that
     order. Then atoms move between the stages of the best chains, which is a new order, and that is cut again,
@@ -55,9 +58,7 @@ class LinearDp(Searcher):
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline``, and not too many kinds of devices."""
-        if not isinstance(problem.model, Pipeline):
-            return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
-        return too_many_states(problem)
+        return no_chains(problem)
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until nothing gets better, or the budget is used up."""

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from numba import njit
 
 from loadmaster.arrays import FloatArray, IntArray
-from loadmaster.placers.columns.frontier._states import States
+from loadmaster.placers.columns._states import States
 
 __all__ = [
     "Grid",
@@ -159,11 +159,14 @@ def new_table(states: States, grid: Grid) -> Table:
     return Table(grid, np.empty(grid.cells), np.empty(len(states.load)))
 
 
-def best_values(states: States, table: Table, prices: FloatArray, load_price: float) -> FloatArray:
-    """(G + 1,) the best π(S) - λ · load(S) for every budget 0 … G; fills the table."""
-    _gains(
-        states.layer, states.arc_ptr, states.order, states.taken, states.load, prices, load_price, table.gain
-    )
+def best_values(
+    states: States, table: Table, prices: FloatArray, rate: float, charged: FloatArray
+) -> FloatArray:
+    """(G + 1,) the best π(S) - λ · charged(S) for every budget 0 … G; fills the table.
+
+    ``rate`` is λ, and ``charged`` (arcs,) what it is paid for: the load of a bundle, or the seconds of a call.
+    """
+    _gains(states.layer, states.arc_ptr, states.order, states.taken, charged, prices, rate, table.gain)
     return _values(states, table)
 
 
@@ -189,11 +192,11 @@ def _values(states: States, table: Table) -> FloatArray:
 
 
 @njit(cache=True, nogil=True)
-def _gains(layer, arc_ptr, order, taken, load, prices, load_price, gain):  # type: ignore[no-untyped-def]
+def _gains(layer, arc_ptr, order, taken, charged, prices, rate, gain):  # type: ignore[no-untyped-def]
     for i in range(len(order)):
         price = prices[order[i]]
         for a in range(arc_ptr[layer[i + 1]], arc_ptr[layer[i + 2]]):
-            gain[a] = taken[a] * price - load_price * load[a]
+            gain[a] = taken[a] * price - rate * charged[a]
 
 
 @njit(cache=True, nogil=True)

@@ -7,19 +7,21 @@ import math
 
 import numpy as np
 import pytest
+from brute_force import least_cost
+from chain_problems import MODELS, SEEDS, ladder, random_problem, small_enough
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from test_ideal_dp import MODELS, SEEDS, brute_force, ladder, random_problem, small_enough
 
 from loadmaster import api
 from loadmaster.errors import InfeasibleError
 from loadmaster.graph import GraphBuilder, layered
 from loadmaster.hardware import Cluster, Device
 from loadmaster.placers import Budget, Search
+from loadmaster.placers.stages._chain import chain_loads
 from loadmaster.placers.stages._contraction import contract, without_weightless
 from loadmaster.placers.stages._windows import windows_of
 from loadmaster.placers.stages.linear_dp import LinearDp
-from loadmaster.placers.stages.linear_dp._kernel import best_cut, chain_loads
+from loadmaster.placers.stages.linear_dp._kernel import best_cut
 from loadmaster.placers.stages.linear_dp._orders import some_order
 from loadmaster.placers.stages.linear_dp._search import LinearSearch
 from loadmaster.placers.stages.linear_dp._stage_moves import improve_stages
@@ -32,7 +34,7 @@ from loadmaster.problem._evaluator import SimulatedEvaluator
 def test_the_answer_is_feasible_and_its_bound_valid(seed: int, model: Pipeline) -> None:
     problem = random_problem(seed, model)
     assume(small_enough(problem))
-    best = brute_force(problem)
+    best = least_cost(problem)
     try:
         found = LinearDp(orders=8, rounds=1).place(problem, budget=Budget())
     except InfeasibleError:

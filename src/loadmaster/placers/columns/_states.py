@@ -7,10 +7,14 @@ arc carries the load that its decision adds.
 
 The same graph divides the classes of two devices between the two, everything else staying where it is: "out"
 is then the second device, which has loads of its own, and nets may have pins elsewhere, which are always cut.
-Pricing a bundle is the case in which the second device is free of charge and nothing is elsewhere.
+Pricing a bundle is the case in which the second device is free of charge and nothing is elsewhere. Calls
+(``calls/_states.py``) are bundles too: the first sum is then their memory, and the second their seconds.
 
 When a device has to pay for a net before the net's producer is decided, the lesser of send and recv is
 charged, and the difference when the producer is decided; the sum along a path is the exact load.
+
+A bundle may have to be an interval of a *line*, classes that the order has in the line's order: a state then
+also knows whether the bundle has not yet met the line, is on it, or has left it.
 """
 
 from __future__ import annotations
@@ -23,15 +27,31 @@ from numba import njit
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.placers.columns._nets import Bundles, Kind
 
-__all__ = ["SLOTS", "States", "split_states", "states_of"]
+__all__ = ["SLOTS", "Charges", "States", "layered_states", "split_states", "states_of"]
 
 
 SLOTS = 31
-"""Most nets that may be open at a time: a state is two bits for each in one machine word."""
+"""Most nets that may be open at a time: a state is two bits for each in one machine word, and"""
+PHASE = 62
+"""the two highest bits: 0 before the line, 1 on it, 2 after it."""
 OPENS, CLOSES, PRODUCER, PRODUCED, FOREIGN, ELSEWHERE = 1, 2, 4, 8, 16, 32
 """What a class is to a net: its first pin, its last, its producer, or a pin after the producer; and of the
 net: its producer is elsewhere, some pin is elsewhere."""
 ALL_OUT, ALL_IN, MIXED = 0, 1, 2
+
+
+class Charges(NamedTuple):
+    """What one of the two sums along a path adds up.
+
+    inside, outside : (classes,) for a class that goes into the bundle, and for one that stays out.
+    send, recv : (nets,) for a cut net whose producer is on the sum's own side (in the bundle for the first
+        sum, outside for the second), and for one whose producer is not.
+    """
+
+    inside: FloatArray
+    outside: FloatArray
+    send: FloatArray
+    recv: FloatArray
 
 
 class States(NamedTuple):
@@ -43,9 +63,9 @@ class States(NamedTuple):
     arc_ptr : (states + 1,) arcs that lead to a state, by target.
     source : (arcs,) the state where an arc comes from.
     taken : (arcs,) 1 if its class goes into the bundle.
-    load, other : (arcs,) seconds that the decision adds to the device of the bundle, and to the second
-        device.
-    least : (states,) seconds, the least load of a path to a state.
+    load, other : (arcs,) what the decision adds to the two sums: the seconds of the bundle's device and those
+        of the second device; for calls, bytes and seconds.
+    least : (states,) the least load of a path to a state.
     """
 
     order: IntArray
@@ -96,6 +116,26 @@ def split_states(
     """The states of dividing the ``member`` classes between two devices of these kinds, within these
     loads."""
     first, second = kinds
+    nothing = np.zeros(bundles.classes)
+    charges = (
+        Charges(first.time, nothing, first.send, first.recv),
+        Charges(nothing, second.time, second.send, second.recv),
+    )
+    return layered_states(bundles, order, member, charges, limits, most)
+
+
+def layered_states(
+    bundles: Bundles,
+    order: IntArray,
+    member: BoolArray,
+    charges: tuple[Charges, Charges],
+    limits: tuple[float, float],
+    most: int,
+    line: IntArray | None = None,
+) -> States | None:
+    """The states of bundles of ``member`` classes whose two sums stay within ``limits``, which meet ``line`` in
+    an interval; None if there are more than ``most``, or too many nets are open."""
+    first, second = charges
     costly = (first.send > 0) | (first.recv > 0) | (second.send > 0) | (second.recv > 0)
     expand: Any = _expand  # mypy counts the arguments of a compiled function wrongly behind a star
     fits, chosen, *steps = _steps(
@@ -103,10 +143,13 @@ def split_states(
     )
     if not fits:
         return None
+    turn = np.zeros(bundles.classes, np.int32)
+    if line is not None and len(line):
+        turn[line] = 1
+        turn[line[-1]] = 2
     found = expand(
-        chosen, *steps, first.time, second.time, first.send, first.recv, second.send, second.recv,
-        limits[0] * (1.0 + 1e-9), limits[1] * (1.0 + 1e-9), most,
-    )  # fmt: skip
+        chosen, *steps, turn, *first, *second, limits[0] * (1.0 + 1e-9), limits[1] * (1.0 + 1e-9), most
+    )
     if len(found[0]) == 0 or found[0][-1] == 0:
         return None
     layer, arc_ptr, source, taken, load, other = found
@@ -219,9 +262,13 @@ def _decide(code, x, begin, end, net, slot, flags, send, recv, send2, recv2):  #
 
 @njit(cache=True, nogil=True)
 def _expand(  # type: ignore[no-untyped-def]
-    chosen, ptr, net, slot, flags, time, time2, send, recv, send2, recv2, limit, limit2, most
-):
-    """All states within the limits, layer by layer; then those without a future are dropped."""
+    chosen, ptr, net, slot, flags, turn, inside, outside, send, recv, inside2, outside2, send2, recv2,
+    limit, limit2, most,
+):  # fmt: skip
+    """All states within the limits, layer by layer; then those without a future are dropped.
+
+    ``turn`` (classes,) is 1 for the classes of the line, 2 for the last of them, else 0.
+    """
     n = len(chosen)
     nothing = np.zeros(0, np.int32)
     failed = (nothing, nothing, nothing, nothing, np.zeros(0), np.zeros(0))
@@ -232,21 +279,33 @@ def _expand(  # type: ignore[no-untyped-def]
     reach, reach2 = np.zeros(size), np.zeros(size)
     source, target, taken = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32)
     load, other = np.empty(room), np.empty(room)
+    high, three = np.uint64(PHASE), np.uint64(3)
     for i in range(n):
+        c = chosen[i]
         first, count = layer[i], layer[i + 1] - layer[i]
         fresh, origin = np.empty(2 * count, np.uint64), np.empty(2 * count, np.int32)
         decision = np.empty(2 * count, np.int32)
         added, added2 = np.empty(2 * count), np.empty(2 * count)
         made = 0
         for k in range(count):
+            phase = np.int64((code[k] >> high) & three)
             for x in range(2):
+                if x == 1 and turn[c] > 0 and phase == 2:
+                    continue
                 after, pays, pays2 = _decide(
                     code[k], x, ptr[i], ptr[i + 1], net, slot, flags, send, recv, send2, recv2
                 )
+                if turn[c] > 0:
+                    now = 1 if x == 1 else 2 if phase > 0 else 0
+                    if turn[c] == 2:
+                        now = 0
+                    after = (after & ~(three << high)) | (np.uint64(now) << high)
                 if x == 1:
-                    pays += time[chosen[i]]
+                    pays += inside[c]
+                    pays2 += inside2[c]
                 else:
-                    pays2 += time2[chosen[i]]
+                    pays += outside[c]
+                    pays2 += outside2[c]
                 if so_far[k] + pays <= limit and so_far2[k] + pays2 <= limit2:
                     fresh[made], origin[made], decision[made] = after, k, x
                     added[made], added2[made] = pays, pays2
@@ -279,17 +338,8 @@ def _expand(  # type: ignore[no-untyped-def]
         reach2[layer[i + 1] : layer[i + 2]] = after2[:states]
         code, so_far, so_far2 = after_code[:states], after[:states], after2[:states]
     return _trimmed(
-        layer,
-        reach,
-        reach2,
-        source[:arcs],
-        target[:arcs],
-        taken[:arcs],
-        load[:arcs],
-        other[:arcs],
-        limit,
-        limit2,
-    )
+        layer, reach, reach2, source[:arcs], target[:arcs], taken[:arcs], load[:arcs], other[:arcs], limit, limit2
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)

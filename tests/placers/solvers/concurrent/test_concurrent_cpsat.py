@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import permutations, product
-
 import numpy as np
 import pytest
+from brute_force import least_cost_with_orders
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import problems
@@ -18,25 +17,7 @@ from loadmaster.placers.frame.feasible import first_feasible
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.solvers.concurrent.cpsat import solve_concurrent, too_large_to_schedule
 from loadmaster.placers.solvers.concurrent.program import twin_devices
-from loadmaster.problem import Concurrent, Placement, Problem, Solution
-from loadmaster.problem._evaluator import SimulatedEvaluator
-
-
-def brute_force(problem: Problem) -> float:
-    """The least cost of any placement with any order.
-
-    An order that does not deadlock is as good as the sequence in which ops start, which is topological.
-    """
-    evaluator = SimulatedEvaluator(problem)
-    tail, head = problem.graph.arcs
-    orders = [np.argsort(p).astype(np.int32) for p in permutations(range(problem.n))]
-    orders = [order for order in orders if (order[tail] < order[head]).all()]
-    best = np.inf
-    for device in product(range(problem.devices), repeat=problem.n):
-        if evaluator.evaluate(Placement(np.array(device, np.int32))).cost < np.inf:
-            for order in orders:
-                best = min(best, evaluator.evaluate(Placement(np.array(device, np.int32), order=order)).value)
-    return best
+from loadmaster.problem import Concurrent, Problem, Solution
 
 
 def solve(problem: Problem, seconds: float = 20.0, workers: int = 1) -> Solution:
@@ -48,8 +29,8 @@ def solve(problem: Problem, seconds: float = 20.0, workers: int = 1) -> Solution
 
 @settings(max_examples=30, deadline=None)
 @given(problems(Concurrent(), min_ops=2, max_ops=4, devices=st.sampled_from([2, 2, 3])))
-def test_the_optimum_is_that_of_brute_force(problem: Problem) -> None:
-    best = brute_force(problem)
+def test_the_optimum_is_that_of_least_cost_with_orders(problem: Problem) -> None:
+    best = least_cost_with_orders(problem)
     assume(np.isfinite(best))
     try:
         solution = solve(problem)
@@ -63,13 +44,13 @@ def test_the_optimum_is_that_of_brute_force(problem: Problem) -> None:
 @settings(max_examples=10, deadline=None)
 @given(problems(Concurrent(), min_ops=5, max_ops=5, devices=st.just(2), constrained=False))
 def test_the_optimum_of_five_ops_on_two_devices(problem: Problem) -> None:
-    assert solve(problem).cost == brute_force(problem)
+    assert solve(problem).cost == least_cost_with_orders(problem)
 
 
 @settings(max_examples=15, deadline=None)
 @given(problems(Concurrent(memory="peak"), min_ops=2, max_ops=4, devices=st.just(2)))
 def test_the_bound_holds_for_peak_memory_too(problem: Problem) -> None:
-    best = brute_force(problem)
+    best = least_cost_with_orders(problem)
     assume(np.isfinite(best))
     try:
         solution = solve(problem)

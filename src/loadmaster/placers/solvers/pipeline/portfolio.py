@@ -1,11 +1,17 @@
-"""CP-SAT and HiGHS on a pipeline search: what ``cp-sat``, ``milp``, ``exact`` and ``frontier`` have in common."""
+"""A portfolio of solvers on the 0/1 program of a pipeline: local search first, then CP-SAT, HiGHS or both side by side.
+
+What ``cp-sat``, ``milp`` and ``exact`` have in common; ``frontier`` hands over to it where its frontier is too wide.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from loadmaster.placers.frame.search import Budget, Search
+from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.search._incumbents import construct, has_room_to_solve, part_of, quick_answers
 from loadmaster.placers.solvers._solving import Solver, drive
 from loadmaster.placers.solvers.pipeline.cpsat import CpSatLoads
@@ -14,15 +20,17 @@ from loadmaster.placers.solvers.pipeline.program import program_of, size_of
 from loadmaster.problem import Pipeline, Placement, Problem
 
 __all__ = [
-    "MAX_CLAUSES",
+    "PipelineSolver",
     "SolverName",
     "first_part",
-    "solve_pipeline",
     "solve_with",
     "unsolvable",
 ]
 
 SolverName = Literal["cp-sat", "milp"]
+
+SECONDS = 60.0
+"""The budget where none is given."""
 
 MAX_CLAUSES = 120_000
 """Larger programs are not built: local search has the whole budget then."""
@@ -41,17 +49,34 @@ def unsolvable(problem: Problem) -> str | None:
     return None
 
 
-def solve_pipeline(
-    search: Search, names: Sequence[SolverName], *, workers: int, start: Placement | None, seed: int
-) -> None:
-    """Good placements first, then the solvers side by side for the rest of the budget."""
-    construct(search, start, seed)
-    if not has_room_to_solve(search):
-        quick_answers(search, search.budget, seed)
-        return
-    quick_answers(search, first_part(search), seed)
-    if not solve_with(search, names, workers=workers, seed=seed):
-        quick_answers(search, part_of(search, 1.0, float("inf")), seed)
+@dataclass(frozen=True)
+class PipelineSolver(Searcher):
+    """Good placements by local search, then the solvers of :attr:`solvers` on the 0/1 program of ``program.py``.
+
+    With contiguity ``none`` or ``device``, both kinds of ``comm`` and both objectives. Under a budget of few
+    evaluations no solver is called.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    unlimited: ClassVar[Budget] = Budget(seconds=SECONDS)
+    warm_up: ClassVar[int] = 500  # solvers have no kernels, and might take long
+    solvers: ClassVar[tuple[SolverName, ...]]
+
+    def supports(self, problem: Problem) -> str | None:
+        """Only ``pipeline`` without chains."""
+        return unsolvable(problem)
+
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
+        """Good placements first, then the solvers side by side for the rest of the budget."""
+        construct(search, start, seed)
+        if not has_room_to_solve(search):
+            quick_answers(search, search.budget, seed)
+            return
+        quick_answers(search, first_part(search), seed)
+        workers = getattr(self, "workers", 1)
+        if not solve_with(search, self.solvers, workers=workers, seed=seed):
+            quick_answers(search, part_of(search, 1.0, math.inf), seed)
 
 
 def first_part(search: Search) -> Budget:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
+from brute_force import least_cost_with_calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import problems
@@ -25,27 +25,6 @@ from loadmaster.placers.frame.search import Search
 from loadmaster.problem import Offload, Placement, Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator
 
-
-def brute_force(problem: Problem) -> tuple[float, np.ndarray | None]:
-    """The least cost of any placement, calls cut in every way; and the best devices with calls cut by rule.
-
-    Ways to cut: any numbering of calls below ``max_calls``.
-    """
-    assert isinstance(problem.model, Offload)
-    evaluator = SimulatedEvaluator(problem)
-    everything = np.array(list(itertools.product(range(problem.devices), repeat=problem.n)), np.int32)
-    cost, feasible = evaluator.evaluate_batch(everything)
-    value = np.where(feasible, cost, np.inf)
-    best, devices = float(value.min()), everything[value.argmin()] if feasible.any() else None
-    if problem.model.max_calls > 1:
-        for device in everything:
-            numbers = [range(1 if problem.pool[d] else problem.model.max_calls) for d in device]
-            for call in itertools.product(*numbers):
-                outcome = evaluator.evaluate(Placement(device, call=np.array(call, np.int32)))
-                best = min(best, outcome.value)
-    return best, devices
-
-
 single = problems(Offload(), max_ops=6, devices=st.integers(1, 3))
 several = problems(Offload(max_calls=2), max_ops=4, devices=st.integers(1, 3))
 
@@ -53,7 +32,7 @@ several = problems(Offload(max_calls=2), max_ops=4, devices=st.integers(1, 3))
 @given(st.one_of(single, single, several))
 @settings(max_examples=60)
 def test_the_bound_never_exceeds_the_optimum_and_the_value_is_never_below(problem: Problem) -> None:
-    best, _ = brute_force(problem)
+    best = least_cost_with_calls(problem)
     if np.isinf(best):
         return
     solution = Calls().place(problem, budget=Budget(evaluations=10_000))
@@ -64,8 +43,8 @@ def test_the_bound_never_exceeds_the_optimum_and_the_value_is_never_below(proble
 @given(st.one_of(single, single, several), st.integers(0, 2**32 - 1))
 @settings(max_examples=80)
 def test_any_worths_on_any_line_give_a_valid_bound(problem: Problem, seed: int) -> None:
-    best, devices = brute_force(problem)
-    if np.isinf(best) or devices is None:
+    best = least_cost_with_calls(problem)
+    if np.isinf(best):
         return
     rng = np.random.default_rng(seed)
     model = problem.model

@@ -1,0 +1,89 @@
+"""CP-SAT on programs of three execution models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from loadmaster.placers.frame.search import Search
+from loadmaster.placers.search._incumbents import (
+    construct,
+    has_room_to_solve,
+    note_bound,
+    part_of,
+    quick_answers,
+)
+from loadmaster.placers.solvers.concurrent.cpsat import solve_concurrent
+from loadmaster.placers.solvers.offload import solve_offload
+from loadmaster.placers.solvers.pipeline.portfolio import PipelineSolver, SolverName, first_part, unsolvable
+from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
+from loadmaster.problem.bounds import linear_bound
+
+__all__ = ["CpSat"]
+
+
+@dataclass(frozen=True)
+class CpSat(PipelineSolver):
+    """CP-SAT: clause learning with linear relaxations, on times rounded down to whole units.
+
+    Solves ``pipeline`` (contiguity ``none`` or ``device``) as the 0/1 program of ``pipeline/program.py``;
+    ``offload`` with calls as slots that have a start and a length (``offload.py``); ``concurrent`` with placement
+    and schedule together, the schedule returned as ``order`` (``concurrent/program.py``), after a linear
+    relaxation whose bound may be the better one. Exact if it finishes, up to the rounding (bounds hold in any
+    case); else the best placement found, with a proven bound. Local search has the first tenth of the time, at
+    most three seconds.
+
+    Complexity: exponential in the worst case. Programs of more than 120,000 clauses (``pipeline``) or
+    ``max_ops`` ops are left to local search.
+
+    References
+    ----------
+    L. Perron, F. Didier, "CP-SAT", OR-tools, https://developers.google.com/optimization. J. Tarnawski et al.,
+    "Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020 (the programs of pipeline and
+    offload).
+    """
+
+    workers: int = 4
+    """Threads of CP-SAT; fewer than four leave out strategies that it needs."""
+    max_ops: int = 150
+    """Larger graphs are not scheduled (``concurrent``) or called (``offload``): local search has the time."""
+
+    name: ClassVar[str] = "cp-sat"
+    summary: ClassVar[str] = "pipeline, offload and concurrent by OR-tools' CP-SAT, with a proof"
+    solvers: ClassVar[tuple[SolverName, ...]] = ("cp-sat",)
+
+    def supports(self, problem: Problem) -> str | None:
+        """All but ``serial`` and chains."""
+        if isinstance(problem.model, Offload | Concurrent):
+            return None
+        if isinstance(problem.model, Serial):
+            return "serial has a better exact method: use min-cut"
+        return unsolvable(problem)
+
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
+        """By execution model."""
+        model = search.problem.model
+        if isinstance(model, Pipeline):
+            super().explore(search, start, seed)
+            return
+        construct(search, start, seed)
+        if has_room_to_solve(search):
+            quick_answers(search, first_part(search), seed)
+            if isinstance(model, Concurrent):
+                _relax(search)
+            if search.problem.n <= self.max_ops:
+                solve = solve_offload if isinstance(model, Offload) else solve_concurrent
+                if solve(search, workers=self.workers, seed=seed):
+                    return
+        quick_answers(search, part_of(search, 1.0, np.inf), seed)
+
+
+def _relax(search: Search) -> None:
+    """The linear relaxation of a schedule, in a fifth of the time."""
+    limit = part_of(search, 0.2, 10.0).seconds
+    if limit is not None:
+        relaxed = linear_bound(search.problem, known=search.cost, seconds=limit)
+        note_bound(search, relaxed.value, relaxed.name)
+        search.check()
