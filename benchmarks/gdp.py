@@ -34,10 +34,9 @@ from loadmaster import api
 from loadmaster.errors import InfeasibleError
 from loadmaster.files import write_atomically
 from loadmaster.placers import PLACERS, Budget, Placer
-from loadmaster.placers.learned.gdp import Gdp, GdpSearch
-from loadmaster.placers.learned.gdp._candidates import TimeTracks, tracks_of
+from loadmaster.placers.learned.gdp import Gdp, GdpSearch, Weights, save_weights
 from loadmaster.placers.learned.gdp._evolution import Evolution, Trainer, families_without, pretrain_tasks
-from loadmaster.placers.learned.gdp._weights import Weights, save_weights
+from loadmaster.placers.learned.gdp._tracks import TimeTracks, tracks_of
 from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.problem import Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator

@@ -23,7 +23,7 @@ from loadmaster import api
 from loadmaster.graph import layered
 from loadmaster.hardware import accelerators, roofline
 from loadmaster.placers import PLACERS, Budget
-from loadmaster.placers.learned._methods import Hsdag
+from loadmaster.placers.learned.hsdag import Hsdag
 from loadmaster.problem import Concurrent, Problem, Serial, Solution
 
 SEEDS = (0, 1, 2)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadmaster.placers.learned._features import FEATURES
-from loadmaster.placers.learned._methods import PAPER_FEATURES
+from loadmaster.placers.learned.hsdag import Hsdag
+from loadmaster.placers.learned.hsdag_paper import HsdagPaper
 
 __all__ = ["PAPER_VARIANTS", "PUBLISHED_VARIANTS", "VARIANTS"]
+
+FEATURES, PAPER_FEATURES = Hsdag.features, HsdagPaper.features
 
 
 def without(*parts: str, features: tuple[str, ...] = FEATURES) -> dict[str, Any]:
