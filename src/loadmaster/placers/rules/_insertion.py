@@ -12,6 +12,7 @@ from loadmaster.placers.frame.feasible import atoms_of, repair
 from loadmaster.problem import Problem
 
 __all__ = [
+    "bring",
     "empty_schedule",
     "find_gap",
     "insert_ops",
@@ -19,7 +20,7 @@ __all__ = [
     "may_take",
     "ready_on",
     "ready_order",
-    "settle",
+    "take_gap",
     "within_memory",
 ]
 
@@ -148,7 +149,7 @@ def find_gap(gap_start, gap_end, gaps, ready, length):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True)
-def _take_gap(gap_start, gap_end, gaps, d, g, start, end):  # type: ignore[no-untyped-def]
+def take_gap(gap_start, gap_end, gaps, d, g, start, end):  # type: ignore[no-untyped-def]
     """Take [start, end] out of gap g of device d: nothing, one or two gaps remain.
 
     ``gap_start``, ``gap_end`` : (D, room), ``gaps`` : (D,). Returns the first two, wider if need be.
@@ -190,7 +191,8 @@ def insert_ops(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Fill ``device`` and ``begin``; False if some op has no device with room left.
 
-    ``insertion``: gaps before the last op of a device are used.
+    ``insertion``: gaps before the last op of a device are used. ``lookahead`` and ``gdp`` write out the same steps:
+    in a function of their own, which many arrays are passed to, they take up to three times as long.
     """
     n, devices = time.shape
     gap_start, gap_end, gaps, there, free, end, left, home = empty_schedule(
@@ -203,7 +205,7 @@ def insert_ops(  # type: ignore[no-untyped-def]
         if only < 0 and forced[v] >= 0 and allowed[a, forced[v]] and memory[a] <= left[forced[v]]:
             only = forced[v]
         for d in range(devices):
-            if not may_take(d, a, only, allowed, memory, left):
+            if not may_take(d, only, allowed[a, d], memory[a], left[d]):
                 continue
             ready = ready_on(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
             g = gaps[d] - 1
@@ -217,10 +219,14 @@ def insert_ops(  # type: ignore[no-untyped-def]
                 best, best_score, best_start, best_gap = d, score, start, g
         if best < 0:
             return False
-        gap_start, gap_end = settle(
-            v, best, best_gap, best_start, best_start + time[v, best], in_ptr, in_tensor, producer, size, latency,
-            rate, atom, memory, gap_start, gap_end, gaps, there, free, end, left, home, device, begin,
-        )  # fmt: skip
+        if home[a] < 0:
+            home[a] = best
+            left[best] -= memory[a]
+        device[v] = best
+        begin[v] = best_start
+        end[v] = best_start + time[v, best]
+        bring(v, best, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
+        gap_start, gap_end = take_gap(gap_start, gap_end, gaps, best, best_gap, best_start, end[v])
     return True
 
 
@@ -228,7 +234,7 @@ def insert_ops(  # type: ignore[no-untyped-def]
 def empty_schedule(ops, tensors, atoms, capacity):  # type: ignore[no-untyped-def]
     """The state of a list scheduler before the first op.
 
-    ``gap_start``, ``gap_end`` (D, room) and ``gaps`` (D,): when each device is idle, as in :func:`_take_gap`.
+    ``gap_start``, ``gap_end`` (D, room) and ``gaps`` (D,): when each device is idle, as in :func:`take_gap`.
     ``there[t, d]``: when tensor t is on device d (infinite: not under way). ``free[d, e]``: when the link is idle
     again. ``end`` (ops,): when an op is done. ``left`` (D,): bytes. ``home`` (atoms,): the device, or -1.
     """
@@ -241,32 +247,13 @@ def empty_schedule(ops, tensors, atoms, capacity):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True)
-def may_take(d, a, only, allowed, memory, left):  # type: ignore[no-untyped-def]
-    """Whether device d may take atom a, which must go to ``only`` unless that is -1."""
-    if only >= 0:
-        return d == only
-    return allowed[a, d] and memory[a] <= left[d]
+def may_take(d, only, allowed, memory, left):  # type: ignore[no-untyped-def]
+    """Whether device d may take an atom of ``memory`` bytes, which must go to ``only`` unless that is -1."""
+    return d == only if only >= 0 else allowed and memory <= left
 
 
 @njit(cache=True, nogil=True)
-def settle(  # type: ignore[no-untyped-def]
-    v, d, gap, start, finish, in_ptr, in_tensor, producer, size, latency, rate, atom, memory, gap_start, gap_end, gaps,
-    there, free, end, left, home, device, begin,
-):  # fmt: skip
-    """Op v runs on device d, in its gap number ``gap``. Returns ``gap_start`` and ``gap_end``, wider if need be."""
-    a = atom[v]
-    if home[a] < 0:
-        home[a] = d
-        left[d] -= memory[a]
-    device[v] = d
-    begin[v] = start
-    end[v] = finish
-    _bring(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
-    return _take_gap(gap_start, gap_end, gaps, d, gap, start, finish)
-
-
-@njit(cache=True, nogil=True)
-def _bring(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free):  # type: ignore[no-untyped-def]
+def bring(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free):  # type: ignore[no-untyped-def]
     """Bring the inputs of op v to device d, where they are not there or under way."""
     for i in range(in_ptr[v], in_ptr[v + 1]):
         t = in_tensor[i]

@@ -13,16 +13,17 @@ from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.placers.frame.constructed import ListScheduler, scheduled
 from loadmaster.placers.frame.feasible import atoms_of
 from loadmaster.placers.rules._insertion import (
+    bring,
     empty_schedule,
     find_gap,
     may_take,
     ready_on,
-    settle,
+    take_gap,
     within_memory,
 )
 from loadmaster.problem import Placement, Problem
 
-__all__ = ["Lookahead", "children_of", "look_ahead", "lookahead_schedule", "tell_children"]
+__all__ = ["Lookahead", "children_done", "children_of", "lookahead_schedule", "tell_children"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _schedule(  # type: ignore[no-untyped-def]
     """Fill ``device`` and ``begin``; False if some op has no device with room left.
 
     The state is that of ``_insertion.empty_schedule``; besides, ``known[u, d]`` is when the inputs of u from scheduled
-    ops can be on d.
+    ops can be on d, and ``queue[d]`` when the children tried so far leave device d.
     """
     n, devices = time.shape
     gap_start, gap_end, gaps, there, free, end, left, home = empty_schedule(
@@ -102,46 +103,36 @@ def _schedule(  # type: ignore[no-untyped-def]
         a = atom[v]
         best, best_score, best_end, best_start, best_gap = -1, np.inf, np.inf, 0.0, 0
         for d in range(devices):
-            if not may_take(d, a, home[a], allowed, memory, left):
+            if not may_take(d, home[a], allowed[a, d], memory[a], left[d]):
                 continue
-            _, g, start, finish, score = look_ahead(
-                v, d, in_ptr, in_tensor, producer, child_ptr, child, child_size, time, size, latency, rate, atom,
-                allowed, gap_start, gap_end, gaps, there, free, end, home, device, known, queue,
-            )  # fmt: skip
+            ready = ready_on(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
+            g = find_gap(gap_start[d], gap_end[d], gaps[d], ready, time[v, d])
+            start = max(gap_start[d, g], ready)
+            finish = start + time[v, d]
+            score = finish
+            if home[a] < 0:
+                score = children_done(
+                    v, d, finish, child_ptr, child, child_size, time, latency, rate, atom, allowed, home, known, free,
+                    gap_start, gap_end, gaps, queue,
+                )  # fmt: skip
             if best < 0 or score < best_score or (score == best_score and finish < best_end):
                 best, best_score, best_end, best_start, best_gap = d, score, finish, start, g
         if best < 0:
             return False
-        gap_start, gap_end = settle(
-            v, best, best_gap, best_start, best_end, in_ptr, in_tensor, producer, size, latency, rate, atom, memory,
-            gap_start, gap_end, gaps, there, free, end, left, home, device, begin,
-        )  # fmt: skip
+        if home[a] < 0:
+            home[a] = best
+            left[best] -= memory[a]
+        device[v] = best
+        begin[v] = best_start
+        end[v] = best_end
+        bring(v, best, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
+        gap_start, gap_end = take_gap(gap_start, gap_end, gaps, best, best_gap, best_start, best_end)
         tell_children(v, best, best_end, child_ptr, child, child_size, latency, rate, free, known)
     return True
 
 
 @njit(cache=True, nogil=True)
-def look_ahead(  # type: ignore[no-untyped-def]
-    v, d, in_ptr, in_tensor, producer, child_ptr, child, child_size, time, size, latency, rate, atom, allowed,
-    gap_start, gap_end, gaps, there, free, end, home, device, known, queue,
-):  # fmt: skip
-    """Op v tried on device d: when its inputs are there, the gap that takes it, start, finish, and when the last of
-    its children would be done, or it itself where it has no choice. ``queue`` is scratch."""
-    ready = ready_on(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
-    g = find_gap(gap_start[d], gap_end[d], gaps[d], ready, time[v, d])
-    start = max(gap_start[d, g], ready)
-    finish = start + time[v, d]
-    last = finish
-    if home[atom[v]] < 0:
-        last = _children_done(
-            v, d, finish, child_ptr, child, child_size, time, latency, rate, atom, allowed, home, known, free,
-            gap_start, gap_end, gaps, queue,
-        )  # fmt: skip
-    return ready, g, start, finish, last
-
-
-@njit(cache=True, nogil=True)
-def _children_done(  # type: ignore[no-untyped-def]
+def children_done(  # type: ignore[no-untyped-def]
     v, d, finish, child_ptr, child, child_size, time, latency, rate, atom, allowed, home, known, free, gap_start,
     gap_end, gaps, queue,
 ):  # fmt: skip

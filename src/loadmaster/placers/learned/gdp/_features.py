@@ -15,7 +15,7 @@ from numba import njit
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.placers.frame.feasible import atoms_of
-from loadmaster.placers.learned.gdp._pair_network import squash
+from loadmaster.placers.learned.gdp._list_policy import squash
 from loadmaster.problem import Concurrent, Offload, Pipeline, Problem, Serial
 
 __all__ = [

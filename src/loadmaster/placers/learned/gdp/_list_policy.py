@@ -4,8 +4,10 @@ Ops are taken in a given order. For every device the rule of ``lookahead`` gives
 the op's children would be done; a network adds to it what it has learnt, from features of the (op, device)
 pair in the schedule so far and in the placement of the pass before. The op goes where the sum is least.
 
-The features of a pair, :data:`PAIR`, are computed here. With output weights of zero the result is that of
-``lookahead`` to the last bit.
+The first layer of the network is a sum of three parts: of the op (``hidden_op``, once per problem), of the device
+(``hidden_device``) and of the pair (``pair_weights``, :data:`PAIR` features, computed here). The two numbers that
+come out are in units of the op (``unit[v]``) and of the mean op (``common``). With output weights of zero the
+result is that of ``lookahead`` to the last bit.
 """
 
 from __future__ import annotations
@@ -13,11 +15,17 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from loadmaster.placers.learned.gdp._pair_network import advice, squash
-from loadmaster.placers.rules._insertion import empty_schedule, may_take, settle
-from loadmaster.placers.rules.lookahead import look_ahead, tell_children
+from loadmaster.placers.rules._insertion import (
+    bring,
+    empty_schedule,
+    find_gap,
+    may_take,
+    ready_on,
+    take_gap,
+)
+from loadmaster.placers.rules.lookahead import children_done, tell_children
 
-__all__ = ["PAIR", "decode", "placed_rank"]
+__all__ = ["PAIR", "decode", "placed_rank", "squash"]
 
 PAIR = (
     "finish", "children", "arrival", "wait", "time", "local", "committed", "horizon", "filled", "before",
@@ -29,6 +37,12 @@ inputs that is there; work committed to the device against its fair share, how l
 its memory would be; whether the pass before had the op there, the shares of its children that it had there and that
 are placed there now; how much later there the other inputs of the first child are; how busy the device was in
 the pass before; whether the op was there and critical."""
+
+
+@njit(cache=True, nogil=True)
+def squash(x):  # type: ignore[no-untyped-def]
+    """Into (-1, 1), and 0 to 0."""
+    return x / (1.0 + abs(x))
 
 
 @njit(cache=True, nogil=True)
@@ -90,12 +104,18 @@ def decode(  # type: ignore[no-untyped-def]
         choices, only = 0, -1
         for d in range(devices):
             score_at[d] = np.inf
-            if not may_take(d, a, home[a], allowed, memory, left):
+            if not may_take(d, home[a], allowed[a, d], memory[a], left[d]):
                 continue
-            ready, g, start, finish, score = look_ahead(
-                v, d, in_ptr, in_tensor, producer, child_ptr, child, child_size, time, size, latency, rate, atom,
-                allowed, gap_start, gap_end, gaps, there, free, end, home, device, known, queue,
-            )  # fmt: skip
+            ready = ready_on(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
+            g = find_gap(gap_start[d], gap_end[d], gaps[d], ready, time[v, d])
+            start = max(gap_start[d, g], ready)
+            finish = start + time[v, d]
+            score = finish
+            if home[a] < 0:
+                score = children_done(
+                    v, d, finish, child_ptr, child, child_size, time, latency, rate, atom, allowed, home, known, free,
+                    gap_start, gap_end, gaps, queue,
+                )  # fmt: skip
             ready_at[d], start_at[d], done_at[d], score_at[d], gap_at[d] = ready, start, finish, score, g
             least_ready, least_done = min(least_ready, ready), min(least_done, finish)
             least_score, least_time = min(least_score, score), min(least_time, time[v, d])
@@ -151,18 +171,29 @@ def decode(  # type: ignore[no-untyped-def]
                 x[12] = squash((known[first, d] - least_known) * scale) if first >= 0 else 0.0
                 x[13] = squash(busy[d])
                 x[14] = x[9] * (1.0 - slack[v])
-                sum_ = score_at[d] + advice(
-                    x, hidden_op[v], hidden_device[d], pair_weights, out_weights, unit[v], common, hidden
-                )
+                for j in range(width):
+                    hidden[j] = hidden_op[v, j] + hidden_device[d, j]
+                for k in range(len(x)):
+                    for j in range(width):
+                        hidden[j] += x[k] * pair_weights[k, j]
+                own = shared = 0.0
+                for j in range(width):
+                    h = max(hidden[j], 0.0)
+                    own += h * out_weights[0, j]
+                    shared += h * out_weights[1, j]
+                sum_ = score_at[d] + (own * unit[v] + shared * common)
                 if best < 0 or sum_ < best_total or (sum_ == best_total and done_at[d] < done_at[best]):
                     best, best_total = d, sum_
         if home[a] < 0:
+            home[a] = best
+            left[best] -= memory[a]
             committed[best] += atom_time[a, best]
-        gap_start, gap_end = settle(
-            v, best, gap_at[best], start_at[best], done_at[best], in_ptr, in_tensor, producer, size, latency, rate,
-            atom, memory, gap_start, gap_end, gaps, there, free, end, left, home, device, begin,
-        )  # fmt: skip
+        device[v] = best
+        begin[v] = start_at[best]
+        end[v] = done_at[best]
         horizon[best] = max(horizon[best], end[v])
         makespan = max(makespan, end[v])
+        bring(v, best, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
+        gap_start, gap_end = take_gap(gap_start, gap_end, gaps, best, gap_at[best], start_at[best], end[v])
         tell_children(v, best, end[v], child_ptr, child, child_size, latency, rate, free, known)
     return makespan

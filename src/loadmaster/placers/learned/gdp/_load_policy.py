@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from loadmaster.placers.learned.gdp._pair_network import advice, squash
+from loadmaster.placers.learned.gdp._list_policy import squash
 from loadmaster.problem._pipeline import is_contiguous
 from loadmaster.problem.loads import APART, OVERLAP, SERIAL, load_cost, move_op, reset
 
@@ -49,26 +49,6 @@ def energy_of(kind, compute, comm, aim):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _move_atom(  # type: ignore[no-untyped-def]
-    kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm, member_ptr, member, a, d,
-):  # fmt: skip
-    """Move all ops of atom a to device d."""
-    for i in range(member_ptr[a], member_ptr[a + 1]):
-        move_op(
-            kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm, member[i], d,
-        )  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def _copy_sums(compute, comm, to_compute, to_comm):  # type: ignore[no-untyped-def]
-    """Keep the sums, or put them back: going there and back again must not change them by rounding."""
-    for s in range(compute.shape[0]):
-        for d in range(compute.shape[1]):
-            to_compute[s, d] = compute[s, d]
-            to_comm[s, d] = comm[s, d]
-
-
-@njit(cache=True, nogil=True)
 def sweep(  # type: ignore[no-untyped-def]
     kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm,
     contiguity, tail, head, order, member_ptr, member, allowed, memory, capacity, atom_time, unit, common, position,
@@ -102,28 +82,37 @@ def sweep(  # type: ignore[no-untyped-def]
     for a in order:
         now = device[member[member_ptr[a]]]
         least, fastest, choices = np.inf, np.inf, 0
-        _copy_sums(compute, comm, compute_before, comm_before)
+        for s in range(2):
+            for d in range(devices):
+                compute_before[s, d] = compute[s, d]
+                comm_before[s, d] = comm[s, d]
         talk_before, worst_before = comm.sum(), load_cost(kind, compute, comm)
         for k in range(devices):
             d = (now + k) % devices
             energies[d] = np.inf
             if not allowed[a, d] or (d != now and used[d] + memory[a] > capacity[d]):
                 continue
-            _move_atom(
-                kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm, member_ptr,
-                member, a, d,
-            )  # fmt: skip
+            for i in range(member_ptr[a], member_ptr[a + 1]):
+                move_op(
+                    kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm,
+                    member[i], d,
+                )  # fmt: skip
             energies[d] = energy_of(kind, compute, comm, aim)
             load[d] = compute[0, d] + compute[1, d] + comm[0, d] + comm[1, d]
             largest[d] = load_cost(kind, compute, comm)
             talk[d] = comm.sum()
             least, fastest = min(least, energies[d]), min(fastest, atom_time[a, d])
             choices += 1
-        _move_atom(
-            kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm, member_ptr,
-            member, a, now,
-        )  # fmt: skip
-        _copy_sums(compute_before, comm_before, compute, comm)
+        for i in range(member_ptr[a], member_ptr[a + 1]):
+            move_op(
+                kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm,
+                member[i], now,
+            )  # fmt: skip
+        # Going there and back again must not change the sums by rounding.
+        for s in range(2):
+            for d in range(devices):
+                compute[s, d] = compute_before[s, d]
+                comm[s, d] = comm_before[s, d]
         if choices < 2:
             continue
         if learnt:
@@ -165,23 +154,36 @@ def sweep(  # type: ignore[no-untyped-def]
                 )
                 x[9] = abs(position[a] - middle[d] / weight[d]) if weight[d] > 0.0 else 0.0
                 x[10] = squash((largest[d] - worst_before) * scale)
-                total += advice(
-                    x, hidden_atom[a], hidden_device[d], pair_weights, out_weights, unit[a], common, hidden
-                )
+                for j in range(width):
+                    hidden[j] = hidden_atom[a, j] + hidden_device[d, j]
+                for i in range(len(x)):
+                    for j in range(width):
+                        hidden[j] += x[i] * pair_weights[i, j]
+                own = shared = 0.0
+                for j in range(width):
+                    h = max(hidden[j], 0.0)
+                    own += h * out_weights[0, j]
+                    shared += h * out_weights[1, j]
+                total += own * unit[a] + shared * common
             if total < best_total:
                 best, best_total = d, total
         if best == now:
             continue
-        _move_atom(
-            kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm, member_ptr,
-            member, a, best,
-        )  # fmt: skip
-        if contiguity != 0 and not is_contiguous(contiguity, tail, head, device, devices):
-            _move_atom(
-                kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm, member_ptr,
-                member, a, now,
+        for i in range(member_ptr[a], member_ptr[a + 1]):
+            move_op(
+                kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm,
+                member[i], best,
             )  # fmt: skip
-            _copy_sums(compute_before, comm_before, compute, comm)
+        if contiguity != 0 and not is_contiguous(contiguity, tail, head, device, devices):
+            for i in range(member_ptr[a], member_ptr[a + 1]):
+                move_op(
+                    kind, ops, touch, tensors, time, size, wire, latency, rate, device, count, compute, comm,
+                    member[i], now,
+                )  # fmt: skip
+            for s in range(2):
+                for d in range(devices):
+                    compute[s, d] = compute_before[s, d]
+                    comm[s, d] = comm_before[s, d]
             continue
         used[now] -= memory[a]
         used[best] += memory[a]
