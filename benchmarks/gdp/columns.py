@@ -11,7 +11,7 @@ from loadmaster import api
 from loadmaster.errors import InfeasibleError
 from loadmaster.placers import PLACERS, Budget, Placer
 from loadmaster.placers.learned.gdp import Gdp, GdpSearch
-from loadmaster.placers.learned.gdp._candidates import TimeTracks, tracks_of
+from loadmaster.placers.learned.gdp._tracks import TimeTracks, tracks_of
 from loadmaster.problem import Problem, SimulatedEvaluator
 from loadmaster.problem.bounds import lower_bound
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from loadmaster.placers.learned.gdp import Weights, save_weights
 from loadmaster.placers.learned.gdp._evolution import Evolution, Trainer, families_without, pretrain_tasks
-from loadmaster.placers.learned.gdp._weights import Weights, save_weights
 
 __all__ = ["FOLDS", "HELD_OUT", "fold_of", "held_out", "train", "weights_of"]
 

@@ -22,7 +22,7 @@ from benchmarks.gdp.page import write_context, write_families, write_trainings
 from loadmaster import api
 from loadmaster.errors import UnsupportedError
 from loadmaster.placers.learned.gdp import Gdp
-from loadmaster.placers.learned.gdp._candidates import TimeTracks, tracks_of
+from loadmaster.placers.learned.gdp._tracks import TimeTracks, tracks_of
 from loadmaster.problem import SimulatedEvaluator
 from loadmaster.studies import Case, Page, Row, Scope, Study
 

@@ -15,7 +15,7 @@ from loadmaster.errors import InfeasibleError
 from loadmaster.graph import Graph, GraphBuilder, layered
 from loadmaster.hardware import accelerators, roofline
 from loadmaster.placers import PLACERS, Budget, Placer, Progress
-from loadmaster.placers.learned._running import Learner
+from loadmaster.placers.learned._learner import Learner
 from loadmaster.problem import Concurrent, ExecutionModel, Offload, Pipeline, Placement, Problem, Serial
 from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
 from loadmaster.problem.bounds import lower_bound

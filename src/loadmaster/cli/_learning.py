@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from loadmaster.placers.learned.gdp._evolution import Report
+    from loadmaster.placers.learned.gdp.pretraining import Report
 
 __all__ = ["register"]
 
@@ -66,9 +66,7 @@ def pretrain(
 ) -> None:
     """Train the policy of 'gdp' on random graphs and the zoo's families, on random clusters."""
     from loadmaster.files import check_writable
-    from loadmaster.placers.learned.gdp import _pretraining
-    from loadmaster.placers.learned.gdp._evolution import Evolution
-    from loadmaster.placers.learned.gdp._weights import save_weights
+    from loadmaster.placers.learned.gdp import pretraining, save_weights
     from loadmaster.report._documents import to_json
 
     check_writable(out)
@@ -77,11 +75,11 @@ def pretrain(
     if minutes is None and generations is None:
         generations = GENERATIONS
     with _Line() as line:
-        weights = _pretraining.pretrain(
+        weights = pretraining.pretrain(
             minutes=minutes,
             generations=generations,
             seed=seed,
-            settings=Evolution(context=context),
+            settings=pretraining.Evolution(context=context),
             left_out=leave_out or (),
             state=state,
             resume=resume,
@@ -129,8 +127,7 @@ def finetune(
     from loadmaster import api
     from loadmaster.files import check_writable
     from loadmaster.placers import Budget
-    from loadmaster.placers.learned.gdp import Gdp, _pretraining
-    from loadmaster.placers.learned.gdp._weights import save_weights
+    from loadmaster.placers.learned.gdp import Gdp, pretraining, save_weights
     from loadmaster.report._documents import to_json
     from loadmaster.report._units import seconds_text
 
@@ -139,7 +136,7 @@ def finetune(
     before = Gdp(weights=weights, samples=0, guard=False)
     first = before.place(problem, budget=Budget())
     with _Line() as line:
-        tuned, cost = _pretraining.finetune(
+        tuned, cost = pretraining.finetune(
             problem, before.read(), steps=steps, seed=seed, workers=workers, on_report=line.tell
         )
     save_weights(out, tuned)

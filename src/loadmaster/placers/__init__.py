@@ -8,10 +8,13 @@ from loadmaster.placers.cuts.min_cut import MinCut
 from loadmaster.placers.frame.placer import Placer, parameters
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.learned._baselines import Hdp, Placeto, Rnn
-from loadmaster.placers.learned._methods import Hsdag, HsdagPaper, HsdagPolish
 from loadmaster.placers.learned.gdp import Gdp, GdpSearch
-from loadmaster.placers.learned.gdp_paper.gdp_paper import GdpPaper
+from loadmaster.placers.learned.gdp_paper import GdpPaper
+from loadmaster.placers.learned.hdp import Hdp
+from loadmaster.placers.learned.hsdag import Hsdag, HsdagPolish
+from loadmaster.placers.learned.hsdag_paper import HsdagPaper
+from loadmaster.placers.learned.placeto import Placeto
+from loadmaster.placers.learned.rnn import Rnn
 from loadmaster.placers.rules.accelerate import Accelerate
 from loadmaster.placers.rules.cpop import Cpop
 from loadmaster.placers.rules.expert import Expert

@@ -11,22 +11,22 @@ from loadmaster.graph import layered
 from loadmaster.hardware import accelerators
 from loadmaster.placers import Budget
 from loadmaster.placers.frame.search import Search
-from loadmaster.placers.learned._methods import Hsdag
-from loadmaster.placers.learned._units import units_of
-from loadmaster.placers.learned.hsdag import _training as hsdag
+from loadmaster.placers.learned.hsdag import Hsdag, _training
 from loadmaster.placers.learned.hsdag._draws import Draw, Elites
+from loadmaster.placers.learned.hsdag._policy import Policy
+from loadmaster.placers.learned.units import units_of
 from loadmaster.problem import Problem, Serial
 
 
-def policy_and_units() -> tuple[hsdag.Policy, int]:
+def policy_and_units() -> tuple[Policy, int]:
     graph, cluster = layered(20, width=4, seed=1), accelerators(1, 1)
     time = 0.5 + np.random.default_rng(1).random((20, 2))
     units = units_of(Problem.make(graph, cluster, Serial(), time=time), "")
     torch.manual_seed(0)
-    return hsdag.Policy(units, Hsdag()), units.count
+    return Policy(units, Hsdag()), units.count
 
 
-def drawn(policy: hsdag.Policy, batch: int, seed: int, lean: float = 1.0) -> Draw:
+def drawn(policy: Policy, batch: int, seed: int, lean: float = 1.0) -> Draw:
     return policy.draw(policy(), batch, np.random.default_rng(seed), None, lean)
 
 
@@ -93,7 +93,7 @@ def test_placements_that_lean_are_mostly_on_one_device() -> None:
 def test_a_small_budget_has_small_batches(evaluations: int, batch: int) -> None:
     policy, _ = policy_and_units()
     search = Search(policy.units.problem, Budget(evaluations=evaluations), "hsdag")
-    assert hsdag._batch(search, Hsdag()) == batch
+    assert _training._batch(search, Hsdag()) == batch
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_leaning_ends_after_so_many_updates_or_with_the_run(
 ) -> None:
     policy, _ = policy_and_units()
     search = Search(policy.units.problem, budget, "hsdag")
-    assert hsdag._leant(search, Hsdag(), age, fallen) == share
+    assert _training._leant(search, Hsdag(), age, fallen) == share
 
 
 def test_nonsense_is_refused() -> None:

@@ -18,11 +18,11 @@ from loadmaster.graph import GraphBuilder, layered
 from loadmaster.hardware import Cluster, Device, accelerators, roofline
 from loadmaster.placers import PLACERS, Budget
 from loadmaster.placers.frame.feasible import atoms_of, prove_infeasible
-from loadmaster.placers.learned.gdp import Gdp, GdpSearch, _evolution, _pretraining
-from loadmaster.placers.learned.gdp._candidates import tracks_of
+from loadmaster.placers.learned.gdp import Gdp, GdpSearch, _evolution, pretraining
 from loadmaster.placers.learned.gdp._decoder import LoadDecoder, Schedule, TimeDecoder, hidden_of
 from loadmaster.placers.learned.gdp._evolution import Evolution, Trainer, centred_ranks, pretrain_tasks
 from loadmaster.placers.learned.gdp._features import static_of
+from loadmaster.placers.learned.gdp._tracks import tracks_of
 from loadmaster.placers.learned.gdp._training_problems import FAMILIES, training_problem
 from loadmaster.placers.learned.gdp._weights import (
     SHIPPED,
@@ -34,7 +34,7 @@ from loadmaster.placers.learned.gdp._weights import (
     shipped,
     untrained,
 )
-from loadmaster.placers.rules.lookahead import _children, lookahead_schedule
+from loadmaster.placers.rules.lookahead import children_of, lookahead_schedule
 from loadmaster.problem import Concurrent, Pipeline, Placement, Problem, Serial
 from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
 from tests.strategies import problems
@@ -131,7 +131,7 @@ def slow_decode(
         ready = [v for v in waiting if not waiting & set(parent[ptr[v] : ptr[v + 1]].tolist())]
         order.append(min(ready, key=lambda v: (-wanted[v], graph.position[v])))
         waiting.discard(order[-1])
-    child_ptr, child, child_size = _children(problem)
+    child_ptr, child, child_size = children_of(problem)
     spans: list[list[tuple[float, float]]] = [[] for _ in devices]
     there: dict[tuple[int, int], float] = {}
     free: dict[tuple[int, int], float] = {}
@@ -570,8 +570,8 @@ def test_every_family_makes_problems() -> None:
 def test_fine_tuning_keeps_the_best_weights_it_met() -> None:
     problem = random_problem(40, 3, 8)
     settings = Evolution(pairs=2, problems=1, passes=3)
-    weights, cost = _pretraining.finetune(problem, untrained(), steps=3, settings=settings, workers=1)
-    again, same = _pretraining.finetune(problem, untrained(), steps=3, settings=settings, workers=2)
+    weights, cost = pretraining.finetune(problem, untrained(), steps=3, settings=settings, workers=1)
+    again, same = pretraining.finetune(problem, untrained(), steps=3, settings=settings, workers=2)
     assert (weights.vector == again.vector).all()
     assert cost == same
     found = min(
@@ -584,7 +584,7 @@ def test_fine_tuning_keeps_the_best_weights_it_met() -> None:
 def test_the_commands_train_and_the_placer_takes_their_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pretraining, "CHECKED", 1)
+    monkeypatch.setattr(pretraining, "CHECKED", 1)
     run = CliRunner()
     out = str(tmp_path / "w.npz")
     left = [word for family in FAMILIES if family != "random" for word in ("--leave-out", family)]

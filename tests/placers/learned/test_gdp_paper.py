@@ -17,11 +17,12 @@ from loadmaster.graph import GraphBuilder, layered
 from loadmaster.hardware import accelerators, roofline
 from loadmaster.placers import PLACERS, Budget, Progress
 from loadmaster.placers.frame.search import Search
-from loadmaster.placers.learned._running import quiet_torch
-from loadmaster.placers.learned._units import units_of
-from loadmaster.placers.learned.gdp_paper import _network as network_parts
-from loadmaster.placers.learned.gdp_paper import _training as gdp_paper
-from loadmaster.placers.learned.gdp_paper.gdp_paper import GdpPaper
+from loadmaster.placers.learned._learner import quiet_torch
+from loadmaster.placers.learned.gdp_paper import GdpPaper, _training, train_batch
+from loadmaster.placers.learned.gdp_paper._inputs import Inputs, inputs_of
+from loadmaster.placers.learned.gdp_paper._network import Layer, Network, segments_of
+from loadmaster.placers.learned.gdp_paper._state import State
+from loadmaster.placers.learned.units import units_of
 from loadmaster.problem import Concurrent, Placement, Problem, Serial
 
 SMALL = GdpPaper(width=8, heads=2, type_width=4, rounds=2, segment=4, memory=4, batch=8)
@@ -50,12 +51,12 @@ def by_type(n: int = 24) -> Problem:
     return Problem.make(graph, cluster, Serial(), time=time, latency=free, rate=free)
 
 
-def network_for(problem: Problem, chosen: GdpPaper) -> tuple[network_parts.Network, network_parts.Inputs]:
+def network_for(problem: Problem, chosen: GdpPaper) -> tuple[Network, Inputs]:
     torch.manual_seed(0)
     units = units_of(problem, "")
     vocabulary = tuple(sorted(set(problem.graph.op_types)))
-    inputs = network_parts.inputs_of(units, vocabulary, problem.devices, chosen)
-    made = network_parts.Network(inputs.numbers.shape[1], 1 + len(vocabulary), problem.devices, chosen)
+    inputs = inputs_of(units, vocabulary, problem.devices, chosen)
+    made = Network(inputs.numbers.shape[1], 1 + len(vocabulary), problem.devices, chosen)
     return made, inputs
 
 
@@ -105,9 +106,9 @@ def test_a_type_that_was_never_seen_says_nothing() -> None:
 )
 def test_segments_side_by_side_give_what_a_loop_over_them_gives(nodes: int, length: int, memory: int) -> None:
     torch.manual_seed(1)
-    layer = network_parts.Layer(replace(SMALL, segment=length, memory=memory), 0)
+    layer = Layer(replace(SMALL, segment=length, memory=memory), 0)
     h = torch.randn(nodes, 8)
-    x, seen = network_parts.segments_of(h, length, memory)
+    x, seen = segments_of(h, length, memory)
     together = layer(x, seen, None).reshape(-1, 8)[:nodes]
     past = torch.zeros(0, 8)
     attention = layer.attention
@@ -131,31 +132,31 @@ def test_segments_side_by_side_give_what_a_loop_over_them_gives(nodes: int, leng
 
 def test_no_gradient_flows_into_the_segment_before() -> None:
     torch.manual_seed(2)
-    layer = network_parts.Layer(SMALL, 0)
+    layer = Layer(SMALL, 0)
     h = torch.randn(8, 8, requires_grad=True)
-    x, seen = network_parts.segments_of(h, 4, 4)
+    x, seen = segments_of(h, 4, 4)
     out = layer(x, seen, None)
     (gradient,) = torch.autograd.grad(out[1].sum(), h)
     assert (gradient[:4] == 0).all()
     assert gradient[4:].abs().sum() > 0
     changed = h.detach().clone()
     changed[0, 0] += 1.0
-    assert not torch.allclose(layer(network_parts.segments_of(changed, 4, 4)[0], seen, None)[1], out[1])
+    assert not torch.allclose(layer(segments_of(changed, 4, 4)[0], seen, None)[1], out[1])
 
 
 def test_within_a_segment_the_order_of_nodes_does_not_matter() -> None:
     network, _ = network_for(plain(12), replace(SMALL, segment=4, memory=4, superposition="node"))
     h = torch.randn(12, 8)
     swap = torch.tensor([2, 0, 3, 1, 4, 5, 6, 7, 11, 8, 9, 10])
-    x, seen = network_parts.segments_of(h, 4, 4)
-    y, _ = network_parts.segments_of(h[swap], 4, 4)
+    x, seen = segments_of(h, 4, 4)
+    y, _ = segments_of(h[swap], 4, 4)
     context, moved = network.context(x, seen, None), network.context(y, seen, None)
     torch.nn.init.normal_(network.layers[0].wide.gate.weight)
     a = network.layers[0](x, seen, context).reshape(12, 8)
     b = network.layers[0](y, seen, moved).reshape(12, 8)
     assert torch.allclose(a[swap], b, atol=1e-5)
     across = torch.tensor([4, 1, 2, 3, 0, *range(5, 12)])
-    z, _ = network_parts.segments_of(h[across], 4, 4)
+    z, _ = segments_of(h[across], 4, 4)
     assert not torch.allclose(
         a[across], network.layers[0](z, seen, network.context(z, seen, None)).reshape(12, 8), atol=1e-5
     )
@@ -181,9 +182,9 @@ def test_the_gate_starts_at_one_and_then_matters(kind: str) -> None:
 @pytest.mark.parametrize("attention", [True, False])
 def test_only_attention_lets_a_decision_depend_on_the_segment_before(attention: bool) -> None:
     torch.manual_seed(0)
-    layer = network_parts.Layer(replace(SMALL, attention=attention), 0)
+    layer = Layer(replace(SMALL, attention=attention), 0)
     one, other, same = torch.randn(3, 4, 8)
-    x, seen = network_parts.segments_of(torch.cat([one, same, other, same]), 4, 4)
+    x, seen = segments_of(torch.cat([one, same, other, same]), 4, 4)
     out = layer(x, seen, None)
     assert torch.allclose(out[1], out[3]) is not attention
 
@@ -204,18 +205,18 @@ def test_the_objective_is_that_of_clipping_every_decision_by_itself(seed: int) -
     gain = np.zeros((2, nodes, devices))
     for row, value in zip(choice, advantage, strict=True):
         gain[int(value < 0), np.arange(nodes), row] += value
-    found = gdp_paper.clipped_gain(torch.from_numpy(ratio), torch.from_numpy(gain), clip)
+    found = _training.clipped_gain(torch.from_numpy(ratio), torch.from_numpy(gain), clip)
     assert float(found) == pytest.approx(wanted)
 
 
 def test_the_baseline_is_the_mean_of_earlier_valid_trials() -> None:
-    trials = gdp_paper.Trials(0.0)
+    trials = _training.Trials(0.0)
     trials.advantages(np.array([-1.0, -3.0]))
-    advantage = trials.advantages(np.array([-2.0, -1.0, gdp_paper.FAILED]))
+    advantage = trials.advantages(np.array([-2.0, -1.0, _training.FAILED]))
     assert advantage[0] == 0.0
     assert advantage[1] == pytest.approx(1.0 / np.std([-1.0, -3.0, -2.0, -1.0]))
-    assert advantage[2] == -gdp_paper.LIMIT
-    assert (gdp_paper.Trials(0.0).advantages(np.full(3, gdp_paper.FAILED)) == 0).all()
+    assert advantage[2] == -_training.LIMIT
+    assert (_training.Trials(0.0).advantages(np.full(3, _training.FAILED)) == 0).all()
 
 
 def test_the_best_device_of_every_type_is_learnt() -> None:
@@ -237,15 +238,15 @@ def test_placements_that_do_not_fit_are_learnt_to_be_avoided() -> None:
     with Search(problem, Budget(evaluations=600), "gdp-paper") as search:
         search.try_device(np.ones(16, np.int32))
         units, share = units_of(problem, ""), []
-        costs = gdp_paper._costs
+        costs = _training.learn_costs
 
-        def noting(*given):  # type: ignore[no-untyped-def]
-            share.append(float(np.isinf(found := costs(*given)).mean()))
+        def noting(*given, **named):  # type: ignore[no-untyped-def]
+            share.append(float(np.isinf(found := costs(*given, **named)).mean()))
             return found
 
         with pytest.MonkeyPatch.context() as patch, quiet_torch(1):
-            patch.setattr(gdp_paper, "_costs", noting)
-            gdp_paper.train_one(search, units, replace(SMALL, contrast=0.1), 0)
+            patch.setattr(_training, "learn_costs", noting)
+            _training.train_one(search, units, replace(SMALL, contrast=0.1), 0)
     assert np.mean(share[:3]) > 0.7
     assert np.mean(share[-10:]) < 0.35
     assert search.cost < 16 * 1.25
@@ -269,7 +270,7 @@ def test_every_variant_runs_and_repeats(change: dict[str, object]) -> None:
 
 def test_what_is_learnt_from_some_graphs_serves_another(tmp_path: Path) -> None:
     chosen = replace(SMALL, learning_rate=1e-2)  # there are few updates
-    state, found = gdp_paper.train_batch([by_type(12), by_type(18), by_type(30)], chosen, evaluations=900)
+    state, found = train_batch([by_type(12), by_type(18), by_type(30)], chosen, evaluations=900)
     assert [solution.cost for solution in found] == [12, 18, 30]
     assert all(solution.evaluations <= 900 for solution in found)
     file = tmp_path / "learnt.npz"
@@ -284,7 +285,7 @@ def test_what_is_learnt_from_some_graphs_serves_another(tmp_path: Path) -> None:
 
 
 def test_a_policy_of_more_devices_uses_only_those_that_there_are(tmp_path: Path) -> None:
-    state, found = gdp_paper.train_batch([plain(10, 1, 2), plain(12, 2, 4)], SMALL, evaluations=40)
+    state, found = train_batch([plain(10, 1, 2), plain(12, 2, 4)], SMALL, evaluations=40)
     assert state.devices == 4
     assert found[0].placement.device.max() < 2
     state.save(tmp_path / "s.npz")
@@ -294,19 +295,19 @@ def test_a_policy_of_more_devices_uses_only_those_that_there_are(tmp_path: Path)
 
 
 def test_a_state_is_the_same_after_saving_and_brings_the_shape_of_its_network(tmp_path: Path) -> None:
-    state, _ = gdp_paper.train_batch([plain(10)], SMALL, evaluations=30, seed=4)
-    again, _ = gdp_paper.train_batch([plain(10)], SMALL, evaluations=30, seed=4)
+    state, _ = train_batch([plain(10)], SMALL, evaluations=30, seed=4)
+    again, _ = train_batch([plain(10)], SMALL, evaluations=30, seed=4)
     state.save(tmp_path / "a.npz")
     again.save(tmp_path / "b.npz")
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
-    loaded = network_parts.State.load(tmp_path / "a.npz", GdpPaper(learning_rate=0.5))
+    loaded = State.load(tmp_path / "a.npz", GdpPaper(learning_rate=0.5))
     assert (loaded.settings.width, loaded.settings.learning_rate) == (8, 0.5)
     _, inputs = network_for(plain(10), SMALL)
     assert torch.equal(loaded.network()(inputs), state.network()(inputs))
     (tmp_path / "c.npz").write_bytes(b"nothing of the kind")
     for name in ("c.npz", "missing.npz"):
         with pytest.raises(InputError, match=name):
-            network_parts.State.load(tmp_path / name)
+            State.load(tmp_path / name, SMALL)
 
 
 # -- size, interruption, settings ----------------------------------------------------------------------------
@@ -358,7 +359,7 @@ def test_training_leaves_the_random_numbers_and_threads_of_pytorch_alone() -> No
     torch.manual_seed(3)
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     SMALL.place(plain(), budget=Budget(evaluations=30))
-    gdp_paper.train_batch([plain()], SMALL, evaluations=30)
+    train_batch([plain()], SMALL, evaluations=30)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == threads
 
@@ -368,7 +369,7 @@ def test_ctrl_c_in_batch_training_keeps_what_was_learnt() -> None:
         if update == 2:
             raise KeyboardInterrupt
 
-    state, (found,) = gdp_paper.train_batch([plain()], SMALL, evaluations=1000, on_update=stop)
+    state, (found,) = train_batch([plain()], SMALL, evaluations=1000, on_update=stop)
     assert found.stopped == "interrupted"
     assert found.evaluations == 1 + 2 * 9
     assert isinstance(found.placement, Placement)

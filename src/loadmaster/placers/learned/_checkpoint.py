@@ -43,7 +43,6 @@ class Checkpoint:
         self._origin = repr((search.method, search.problem.digest, seed, sorted(chosen.items())))
         self._every = settings.checkpoint_seconds
         self._saved = time.monotonic()
-        self._before = 0.0
         if path:
             check_writable(path)
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadmaster.arrays import FloatArray
+from loadmaster.arrays import FloatArray, IntArray
+from loadmaster.errors import InputError
 from loadmaster.placers.learned._fractal import fractal_dimension
-from loadmaster.placers.learned._units import Units
+from loadmaster.placers.learned.units import Units
 
-__all__ = ["FEATURES", "features_of"]
+__all__ = ["FEATURES", "check_features", "features_of", "output_sizes", "standard"]
 
 
 FEATURES = ("types", "shapes", "degrees", "fractal", "position", "costs")
 """The parts of the features, in order; all but ``costs`` are the paper's."""
 WIDTH = 32
 """Columns of the sinusoidal encoding of the position."""
+OUTPUTS, RANK = 5, 5
+"""Outputs of an op, and dimensions of each, that :func:`output_sizes` tells of."""
+
+
+def check_features(parts: tuple[str, ...]) -> None:
+    """Refuse parts that do not exist."""
+    for part in parts:
+        if part not in FEATURES:
+            raise InputError(f"there is no feature {part!r}: choose from {', '.join(FEATURES)}")
 
 
 def features_of(units: Units, parts: tuple[str, ...]) -> FloatArray:
@@ -30,12 +40,39 @@ def features_of(units: Units, parts: tuple[str, ...]) -> FloatArray:
         "types": _types,
         "shapes": _shapes,
         "degrees": _degrees,
-        "fractal": lambda u: _standard(fractal_dimension(u.count, u.tail, u.head)[:, None]),
+        "fractal": lambda u: standard(fractal_dimension(u.count, u.tail, u.head)[:, None]),
         "position": _position,
         "costs": _costs,
     }
     columns = [made[part](units) for part in FEATURES if part in parts]
     return np.concatenate([np.zeros((units.count, 0)), *columns, np.ones((units.count, 1))], axis=1)
+
+
+def output_sizes(units: Units) -> FloatArray:
+    """(units, OUTPUTS * RANK) log(1 + size) along each dimension of the outputs of a unit's last op; 0 where there
+    is none."""
+    shapes = units.problem.graph.output_shapes
+    sizes = np.zeros((units.count, OUTPUTS, RANK))
+    for row, v in zip(sizes, _last_ops(units).tolist(), strict=True):
+        for port, shape in enumerate(shapes[v][:OUTPUTS]):
+            row[port, : len(shape[:RANK])] = np.log1p(np.maximum(shape[:RANK], 0))
+    return sizes.reshape(units.count, OUTPUTS * RANK)
+
+
+def standard(columns: FloatArray) -> FloatArray:
+    """Columns with mean 0 and deviation 1; constant ones become 0."""
+    if not len(columns):
+        return columns
+    spread = columns.std(axis=0)
+    return (columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf)
+
+
+def _last_ops(units: Units) -> IntArray:
+    """(units,) the last op of each in topological order."""
+    order = units.problem.graph.topological_order
+    last = np.zeros(units.count, np.int32)
+    last[units.of_op[order]] = order
+    return last
 
 
 def _types(units: Units) -> FloatArray:
@@ -46,14 +83,12 @@ def _types(units: Units) -> FloatArray:
 
 
 def _shapes(units: Units) -> FloatArray:
-    graph = units.problem.graph
-    last = np.zeros(units.count, np.int64)
-    last[units.of_op[graph.topological_order]] = graph.topological_order
-    shapes = [graph.output_shapes[v][-1] if graph.output_shapes[v] else () for v in last.tolist()]
+    outputs = units.problem.graph.output_shapes
+    shapes = [outputs[v][-1] if outputs[v] else () for v in _last_ops(units).tolist()]
     padded = np.zeros((units.count, max(map(len, shapes), default=0)))
     for row, shape in zip(padded, shapes, strict=True):
         row[: len(shape)] = np.log1p(np.maximum(shape, 0))
-    return _standard(padded)
+    return standard(padded)
 
 
 def _degrees(units: Units) -> FloatArray:
@@ -88,13 +123,5 @@ def _costs(units: Units) -> FloatArray:
     logs = [np.log(np.maximum(a, 1e-12)) for a in (*np.where(known, time, 1.0).T, *amounts)]
     signed = [np.sign(x) * np.sqrt(np.abs(x) / scale) for x in lost.T]
     return np.concatenate(
-        [_standard(np.stack(logs, axis=1)), np.stack([*signed, *ranks, *(~known).T], axis=1)], axis=1
+        [standard(np.stack(logs, axis=1)), np.stack([*signed, *ranks, *(~known).T], axis=1)], axis=1
     )
-
-
-def _standard(columns: FloatArray) -> FloatArray:
-    """Columns with mean 0 and deviation 1; constant ones become 0."""
-    if not len(columns):
-        return columns
-    spread = columns.std(axis=0)
-    return (columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf)

@@ -11,18 +11,16 @@ from numba import njit
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 
-__all__ = ["choices_of", "dominant_edges", "groups_of_edges", "sample_devices", "sample_groups"]
+__all__ = ["choices_of", "dominant_edges", "groups_of_edges", "sample_groups"]
 
 
-def dominant_edges(
-    n: int, first: IntArray, second: IntArray, score: FloatArray, alone: FloatArray | None = None
-) -> BoolArray:
+def dominant_edges(first: IntArray, second: IntArray, score: FloatArray) -> BoolArray:
     """(edges,) True for the edges that are the best of one of their ends; ties go to the smaller index.
 
-    ``alone``, (n,), lets a node stay alone: no edge of lower score is its dominant edge. O(edges log edges).
+    O(edges log edges).
 
     >>> path = np.array([0, 1, 2]), np.array([1, 2, 3])
-    >>> dominant_edges(4, *path, np.array([0.9, 0.1, 0.8]))
+    >>> dominant_edges(*path, np.array([0.9, 0.1, 0.8]))
     array([ True, False,  True])
     """
     ends = np.concatenate([first, second])
@@ -30,11 +28,8 @@ def dominant_edges(
     by_score = np.lexsort((edge, -score[edge], ends))
     leads = np.ones(len(ends), np.bool_)
     leads[1:] = ends[by_score][1:] != ends[by_score][:-1]
-    best = by_score[leads]
-    if alone is not None:
-        best = best[score[edge[best]] > alone[ends[best]]]
     chosen = np.zeros(len(first), np.bool_)
-    chosen[edge[best]] = True
+    chosen[edge[by_score[leads]]] = True
     return chosen
 
 
@@ -114,21 +109,3 @@ def sample_groups(probability, ptr, other, uniform):  # type: ignore[no-untyped-
             else:
                 group[row, v] = group[row, _root(parent, v)]
     return chosen, group, count
-
-
-@njit(cache=True, nogil=True)
-def sample_devices(probability, uniform):  # type: ignore[no-untyped-def]
-    """(groups,) a device for each row of ``probability``, never one of probability 0."""
-    groups, devices = probability.shape
-    device = np.empty(groups, np.int32)
-    for g in range(groups):
-        left = uniform[g]
-        last = 0
-        for d in range(devices):
-            if probability[g, d] > 0.0:
-                last = d
-                if left < probability[g, d]:
-                    break
-                left -= probability[g, d]
-        device[g] = last
-    return device

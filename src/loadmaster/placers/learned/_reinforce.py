@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.placers.frame.search import Search
-from loadmaster.placers.learned._baselines import Reinforced
 from loadmaster.placers.learned._checkpoint import Checkpoint
-from loadmaster.placers.learned._running import share_done
+from loadmaster.placers.learned._learner import entropy_weight, share_done
 from loadmaster.placers.learned._scalars import Scalars
-from loadmaster.placers.learned._units import Units, learn_costs
+from loadmaster.placers.learned._settings import Reinforced
+from loadmaster.placers.learned.units import Units, learn_costs
 
-__all__ = ["Baseline", "Drawing", "entropy_weight", "reinforce", "rewards"]
+__all__ = ["Baseline", "Drawing", "reinforce", "rewards"]
 
 
 class Drawing(Protocol):
@@ -68,13 +68,6 @@ def rewards(cost: FloatArray, unit: float, failing: float) -> FloatArray:
     return -np.sqrt(np.where(np.isfinite(cost), cost / max(unit, 1e-30), failing))
 
 
-def entropy_weight(settings: Reinforced, done: float) -> float:
-    """Weight of the entropy, which falls geometrically from the beginning to the end of the budget."""
-    if settings.entropy == 0.0:
-        return 0.0
-    return float(settings.entropy * (settings.entropy_end / settings.entropy) ** done)
-
-
 def reinforce(search: Search, units: Units, policy: Any, settings: Reinforced, seed: int) -> None:
     """Draw placements, learn their costs, and make the better ones likelier, until the budget is used up.
 
@@ -95,7 +88,7 @@ def reinforce(search: Search, units: Units, policy: Any, settings: Reinforced, s
         cost = learn_costs(search, units, devices)
         gain = baseline.advantages(rewards(cost, first, settings.failing))
         log_prob, entropy = policy.log_prob(decisions)
-        weight = entropy_weight(settings, share_done(search))
+        weight = entropy_weight(settings.entropy, settings.entropy_end, share_done(search))
         loss = -(log_prob * torch.from_numpy(gain).float() + weight * entropy).mean()
         optimizer.zero_grad()
         loss.backward()

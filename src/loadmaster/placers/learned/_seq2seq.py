@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from loadmaster.placers.learned._baselines import SequenceToSequence
-from loadmaster.placers.learned._parsing import sample_devices
+from loadmaster.placers.learned._sampling import sample_devices
+from loadmaster.placers.learned._settings import SequenceToSequence
+from loadmaster.placers.learned._tensors import NEVER
 
 __all__ = ["Seq2Seq"]
 
 
-NEVER = -1e9
-"""A logit of probability 0 that leaves gradients finite."""
 CELL = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 """What a step of an LSTM is computed with."""
 

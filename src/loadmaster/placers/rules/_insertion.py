@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit
 
@@ -9,7 +11,18 @@ from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.placers.frame.feasible import atoms_of, repair
 from loadmaster.problem import Problem
 
-__all__ = ["bring", "find_gap", "insert_ops", "insertion_schedule", "ready_on", "ready_order", "take_gap"]
+__all__ = [
+    "bring",
+    "empty_schedule",
+    "find_gap",
+    "insert_ops",
+    "insertion_schedule",
+    "may_take",
+    "ready_on",
+    "ready_order",
+    "take_gap",
+    "within_memory",
+]
 
 
 NOBODY = np.zeros((0, 0))
@@ -26,18 +39,32 @@ def insertion_schedule(
     extra : (n, D) seconds added to the finish when devices are compared; none if empty.
     forced : (n,) the device that an op goes to if it may and fits, or -1.
 
-    If memory runs out on the way, the schedule is made without limits and its devices are repaired. Then the
-    start times are those before the repair. Complexity: O(edges * devices) and the search for gaps.
+    Complexity: O(edges * devices) and the search for gaps.
     """
     atoms, graph = atoms_of(problem), problem.graph
     forced = np.full(problem.n, -1, np.int32) if forced is None else forced
-    for capacity in (problem.capacity, np.full(problem.devices, np.inf)):
-        device, begin = np.full(problem.n, -1, np.int32), np.zeros(problem.n)
-        done = insert_ops(
+
+    def fill(capacity: FloatArray, device: IntArray, begin: FloatArray) -> bool:
+        done: bool = insert_ops(
             order, *graph.inputs, graph.tensor_producer, problem.time, problem.size, problem.latency, problem.rate,
             atoms.of_op, atoms.allowed, atoms.memory, capacity, extra, forced, True, device, begin,
         )  # fmt: skip
-        if done:
+        return done
+
+    return within_memory(problem, fill)
+
+
+def within_memory(
+    problem: Problem, fill: Callable[[FloatArray, IntArray, FloatArray], bool]
+) -> tuple[IntArray, FloatArray]:
+    """(n,) devices and (n,) start times as ``fill(capacity, device, begin)`` writes them.
+
+    If it returns False, since memory ran out on the way, the schedule is made without limits and its devices are
+    repaired. Then the start times are those before the repair.
+    """
+    for capacity in (problem.capacity, np.full(problem.devices, np.inf)):
+        device, begin = np.full(problem.n, -1, np.int32), np.zeros(problem.n)
+        if fill(capacity, device, begin):
             break
     return repair(problem, device), begin
 
@@ -164,17 +191,13 @@ def insert_ops(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Fill ``device`` and ``begin``; False if some op has no device with room left.
 
-    ``there[t, d]`` is when tensor t is on device d (infinite: not under way), ``free[a, b]`` when the link is
-    idle again. ``insertion``: gaps before the last op of a device are used.
+    ``insertion``: gaps before the last op of a device are used. ``lookahead`` and ``gdp`` write out the same steps:
+    in a function of their own, which many arrays are passed to, they take up to three times as long.
     """
     n, devices = time.shape
-    gap_start, gap_end = np.zeros((devices, 64)), np.full((devices, 64), np.inf)
-    gaps = np.ones(devices, np.int64)
-    there = np.full((len(producer), devices), np.inf)
-    free = np.zeros((devices, devices))
-    end = np.zeros(n)
-    left = capacity.copy()
-    home = np.full(len(memory), -1, np.int32)
+    gap_start, gap_end, gaps, there, free, end, left, home = empty_schedule(
+        n, len(producer), len(memory), capacity
+    )
     for v in order:
         a = atom[v]
         best, best_score, best_start, best_gap = -1, np.inf, 0.0, 0
@@ -182,10 +205,7 @@ def insert_ops(  # type: ignore[no-untyped-def]
         if only < 0 and forced[v] >= 0 and allowed[a, forced[v]] and memory[a] <= left[forced[v]]:
             only = forced[v]
         for d in range(devices):
-            if only >= 0:
-                if d != only:
-                    continue
-            elif not allowed[a, d] or memory[a] > left[d]:
+            if not may_take(d, only, allowed[a, d], memory[a], left[d]):
                 continue
             ready = ready_on(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
             g = gaps[d] - 1
@@ -208,6 +228,28 @@ def insert_ops(  # type: ignore[no-untyped-def]
         bring(v, best, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
         gap_start, gap_end = take_gap(gap_start, gap_end, gaps, best, best_gap, best_start, end[v])
     return True
+
+
+@njit(cache=True, nogil=True)
+def empty_schedule(ops, tensors, atoms, capacity):  # type: ignore[no-untyped-def]
+    """The state of a list scheduler before the first op.
+
+    ``gap_start``, ``gap_end`` (D, room) and ``gaps`` (D,): when each device is idle, as in :func:`take_gap`.
+    ``there[t, d]``: when tensor t is on device d (infinite: not under way). ``free[d, e]``: when the link is idle
+    again. ``end`` (ops,): when an op is done. ``left`` (D,): bytes. ``home`` (atoms,): the device, or -1.
+    """
+    devices = len(capacity)
+    gap_start, gap_end = np.zeros((devices, 64)), np.full((devices, 64), np.inf)
+    there = np.full((tensors, devices), np.inf)
+    free, end = np.zeros((devices, devices)), np.zeros(ops)
+    home = np.full(atoms, -1, np.int32)
+    return gap_start, gap_end, np.ones(devices, np.int64), there, free, end, capacity.copy(), home
+
+
+@njit(cache=True, nogil=True)
+def may_take(d, only, allowed, memory, left):  # type: ignore[no-untyped-def]
+    """Whether device d may take an atom of ``memory`` bytes, which must go to ``only`` unless that is -1."""
+    return d == only if only >= 0 else allowed and memory <= left
 
 
 @njit(cache=True, nogil=True)

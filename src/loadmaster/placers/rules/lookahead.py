@@ -11,11 +11,19 @@ from numba import njit
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.placers.frame.constructed import ListScheduler, scheduled
-from loadmaster.placers.frame.feasible import atoms_of, repair
-from loadmaster.placers.rules._insertion import bring, find_gap, ready_on, take_gap
+from loadmaster.placers.frame.feasible import atoms_of
+from loadmaster.placers.rules._insertion import (
+    bring,
+    empty_schedule,
+    find_gap,
+    may_take,
+    ready_on,
+    take_gap,
+    within_memory,
+)
 from loadmaster.problem import Placement, Problem
 
-__all__ = ["Lookahead", "children_done", "lookahead_schedule", "tell_children"]
+__all__ = ["Lookahead", "children_done", "children_of", "lookahead_schedule", "tell_children"]
 
 
 @dataclass(frozen=True)
@@ -50,20 +58,19 @@ def _candidates(problem: Problem) -> Iterator[Placement]:
 def lookahead_schedule(problem: Problem) -> tuple[IntArray, FloatArray]:
     """(n,) devices and (n,) start times; if memory runs out the devices are those of an unlimited schedule,
     repaired."""
-    graph, atoms = problem.graph, atoms_of(problem)
-    for capacity in (problem.capacity, np.full(problem.devices, np.inf)):
-        device, begin = np.full(problem.n, -1, np.int32), np.zeros(problem.n)
-        done = _schedule(
-            problem.priority_order, *graph.inputs, graph.tensor_producer, *_children(problem), problem.time,
-            problem.size, problem.latency, problem.rate, atoms.of_op, atoms.allowed, atoms.memory, capacity, device,
-            begin,
+    graph, atoms, children = problem.graph, atoms_of(problem), children_of(problem)
+
+    def fill(capacity: FloatArray, device: IntArray, begin: FloatArray) -> bool:
+        done: bool = _schedule(
+            problem.priority_order, *graph.inputs, graph.tensor_producer, *children, problem.time, problem.size,
+            problem.latency, problem.rate, atoms.of_op, atoms.allowed, atoms.memory, capacity, device, begin,
         )  # fmt: skip
-        if done:
-            break
-    return repair(problem, device), begin
+        return done
+
+    return within_memory(problem, fill)
 
 
-def _children(problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
+def children_of(problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
     """CSR op -> successors by falling upward rank, and the largest tensor for each: (ptr, op, size)."""
     graph = problem.graph
     rank = np.empty(problem.n, np.int64)
@@ -84,27 +91,19 @@ def _schedule(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Fill ``device`` and ``begin``; False if some op has no device with room left.
 
-    As ``_insertion.insert_ops``; besides, ``known[u, d]`` is when the inputs of u from scheduled ops can be on d,
-    and ``queue[d]`` when the children tried so far leave device d.
+    The state is that of ``_insertion.empty_schedule``; besides, ``known[u, d]`` is when the inputs of u from scheduled
+    ops can be on d, and ``queue[d]`` when the children tried so far leave device d.
     """
     n, devices = time.shape
-    gap_start, gap_end = np.zeros((devices, 64)), np.full((devices, 64), np.inf)
-    gaps = np.ones(devices, np.int64)
-    there = np.full((len(producer), devices), np.inf)
-    free = np.zeros((devices, devices))
-    known = np.zeros((n, devices))
-    queue = np.empty(devices)
-    end = np.zeros(n)
-    left = capacity.copy()
-    home = np.full(len(memory), -1, np.int32)
+    gap_start, gap_end, gaps, there, free, end, left, home = empty_schedule(
+        n, len(producer), len(memory), capacity
+    )
+    known, queue = np.zeros((n, devices)), np.empty(devices)
     for v in order:
         a = atom[v]
         best, best_score, best_end, best_start, best_gap = -1, np.inf, np.inf, 0.0, 0
         for d in range(devices):
-            if home[a] >= 0:
-                if d != home[a]:
-                    continue
-            elif not allowed[a, d] or memory[a] > left[d]:
+            if not may_take(d, home[a], allowed[a, d], memory[a], left[d]):
                 continue
             ready = ready_on(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
             g = find_gap(gap_start[d], gap_end[d], gaps[d], ready, time[v, d])

@@ -12,7 +12,7 @@ from typing import Any
 from loadmaster import api
 from loadmaster.errors import InfeasibleError
 from loadmaster.placers.frame.feasible import atoms_of
-from loadmaster.placers.learned.gdp_paper.gdp_paper import GdpPaper
+from loadmaster.placers.learned.gdp_paper import GdpPaper, train_batch
 from loadmaster.problem import Problem, Solution
 from loadmaster.problem.bounds import lower_bound
 from loadmaster.problem.coarsening import coarsen
@@ -147,8 +147,6 @@ def _row(solution: Solution) -> Row:
 
 
 def _train(models: Sequence[Model], variant: str, evaluations: int) -> Row:
-    from loadmaster.placers.learned.gdp_paper._training import train_batch
-
     began = time.process_time()
     settings = GdpPaper(**ABLATIONS[variant]) if variant else GdpPaper()
     _, solutions = train_batch(
@@ -163,8 +161,6 @@ def _train(models: Sequence[Model], variant: str, evaluations: int) -> Row:
 
 def _transfer(models: Sequence[Model], family: str, evaluations: int) -> Row:
     """Train on the other families; place the graphs of this one without and with a little training."""
-    from loadmaster.placers.learned.gdp_paper._training import train_batch
-
     seen = [m for m in models if m.family != family and not m.large]
     held = [m for m in models if m.family == family]
     if not seen:

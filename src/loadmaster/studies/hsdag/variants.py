@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadmaster import api
+from loadmaster.placers.learned.hsdag import Hsdag
+from loadmaster.placers.learned.hsdag_paper import HsdagPaper
 
 __all__ = ["PAPER_VARIANTS", "PUBLISHED_VARIANTS", "VARIANTS"]
 
-FEATURES, PAPER_FEATURES = (vars(api.configured(method))["features"] for method in ("hsdag", "hsdag-paper"))
-"""What a placer sees of an op by default."""
+FEATURES, PAPER_FEATURES = Hsdag.features, HsdagPaper.features
 
 
 def without(*parts: str, features: tuple[str, ...] = FEATURES) -> dict[str, Any]:

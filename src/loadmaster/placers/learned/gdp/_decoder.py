@@ -20,7 +20,7 @@ from loadmaster.placers.learned.gdp._list_policy import decode, placed_rank
 from loadmaster.placers.learned.gdp._load_policy import sweep
 from loadmaster.placers.learned.gdp._weights import parts_of
 from loadmaster.placers.rules._insertion import ready_order
-from loadmaster.placers.rules.lookahead import _children
+from loadmaster.placers.rules.lookahead import children_of
 from loadmaster.problem import Pipeline, Problem, Serial
 from loadmaster.problem.contiguity import contiguity_of
 from loadmaster.problem.loads import nets_of, new_ledger
@@ -76,7 +76,7 @@ class TimeDecoder:
     def __init__(self, problem: Problem) -> None:
         graph, atoms, static = problem.graph, atoms_of(problem), static_of(problem)
         self.problem = problem
-        self._children = _children(problem)
+        self._children = children_of(problem)
         self._atoms = atoms
         self._atom_time = np.where(atoms.allowed, atoms.time, 0.0)
         self._static = static

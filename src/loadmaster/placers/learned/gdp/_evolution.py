@@ -31,7 +31,7 @@ import numpy.typing as npt
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
 from loadmaster.files import write_atomically
-from loadmaster.placers.learned.gdp._candidates import LoadTracks, TimeTracks, tracks_of
+from loadmaster.placers.learned.gdp._tracks import LoadTracks, TimeTracks, tracks_of
 from loadmaster.placers.learned.gdp._training_problems import FAMILIES, training_problem
 from loadmaster.placers.learned.gdp._weights import KINDS, PARTS, Weights, new_weights, span_of
 from loadmaster.problem import Concurrent, Offload, Problem, SimulatedEvaluator

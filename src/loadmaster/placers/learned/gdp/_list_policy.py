@@ -15,7 +15,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from loadmaster.placers.rules._insertion import bring, find_gap, ready_on, take_gap
+from loadmaster.placers.rules._insertion import (
+    bring,
+    empty_schedule,
+    find_gap,
+    may_take,
+    ready_on,
+    take_gap,
+)
 from loadmaster.placers.rules.lookahead import children_done, tell_children
 
 __all__ = ["PAIR", "decode", "placed_rank", "squash"]
@@ -76,15 +83,10 @@ def decode(  # type: ignore[no-untyped-def]
     """
     n, devices = time.shape
     width = hidden_op.shape[1]
-    gap_start, gap_end = np.zeros((devices, 64)), np.full((devices, 64), np.inf)
-    gaps = np.ones(devices, np.int64)
-    there = np.full((len(producer), devices), np.inf)
-    free = np.zeros((devices, devices))
-    known = np.zeros((n, devices))
-    queue = np.empty(devices)
-    end = np.zeros(n)
-    left = capacity.copy()
-    home = np.full(len(memory), -1, np.int32)
+    gap_start, gap_end, gaps, there, free, end, left, home = empty_schedule(
+        n, len(producer), len(memory), capacity
+    )
+    known, queue = np.zeros((n, devices)), np.empty(devices)
     committed, horizon = np.zeros(devices), np.zeros(devices)
     ready_at, start_at, done_at, score_at = (
         np.empty(devices),
@@ -102,10 +104,7 @@ def decode(  # type: ignore[no-untyped-def]
         choices, only = 0, -1
         for d in range(devices):
             score_at[d] = np.inf
-            if home[a] >= 0:
-                if d != home[a]:
-                    continue
-            elif not allowed[a, d] or memory[a] > left[d]:
+            if not may_take(d, home[a], allowed[a, d], memory[a], left[d]):
                 continue
             ready = ready_on(v, d, in_ptr, in_tensor, producer, device, end, size, latency, rate, there, free)
             g = find_gap(gap_start[d], gap_end[d], gaps[d], ready, time[v, d])

@@ -13,7 +13,7 @@ from loadmaster.errors import InputError
 from loadmaster.placers.frame.feasible import first_feasible, single_devices
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.learned.gdp._candidates import LoadTracks, TimeTracks, tracks_of
+from loadmaster.placers.learned.gdp._tracks import LoadTracks, TimeTracks, tracks_of
 from loadmaster.placers.learned.gdp._weights import Weights, load_weights, shipped, untrained
 from loadmaster.placers.rules.expert import expert_candidates
 from loadmaster.placers.rules.greedy import greedy_candidates

@@ -1,5 +1,5 @@
 """GDP as published."""
 
-from loadmaster.placers.learned.gdp_paper.gdp_paper import GdpPaper
+from loadmaster.placers.learned.gdp_paper.gdp_paper import GdpPaper, train_batch
 
-__all__ = ["GdpPaper"]
+__all__ = ["GdpPaper", "train_batch"]

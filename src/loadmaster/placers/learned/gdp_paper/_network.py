@@ -1,125 +1,23 @@
-"""The network of ``gdp-paper``: what it sees of a graph, how it decides, and its weights in a file.
+"""The network of ``gdp-paper``: from what it sees of a graph to the devices of all nodes at once.
 
 :mod:`loadmaster.placers.learned.gdp_paper._training` says what of it is the paper's.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from loadmaster.arrays import FloatArray
-from loadmaster.errors import InputError
-from loadmaster.files import write_atomically
-from loadmaster.graph.order import longest_path_levels
-from loadmaster.placers.learned._units import Units
-from loadmaster.placers.learned.gdp_paper.gdp_paper import NETWORK, GdpPaper
-from loadmaster.problem import Problem
+from loadmaster.placers.learned._tensors import NEVER
+from loadmaster.placers.learned.gdp_paper._inputs import Inputs
 
-__all__ = [
-    "Inputs",
-    "Layer",
-    "Network",
-    "State",
-    "check_devices",
-    "inputs_of",
-    "segments_of",
-    "state_of",
-    "to_float",
-]
+if TYPE_CHECKING:
+    from loadmaster.placers.learned.gdp_paper.gdp_paper import GdpPaper
 
-
-NEVER = -1e9
-"""A logit of probability 0 that leaves gradients finite."""
-FORMAT = "loadmaster-gdp-paper/1"
-
-
-# -- what the policy sees ------------------------------------------------------------------------------------
-
-
-class Inputs(NamedTuple):
-    """A graph as tensors."""
-
-    types: Tensor
-    """(nodes, 1 + vocabulary) share of each op type among the ops of a node; the first is UNK."""
-    numbers: Tensor
-    """(nodes, columns)."""
-    sender: Tensor
-    """(messages,)."""
-    receiver: Tensor
-    """(messages,)."""
-    allowed: Tensor
-    """(nodes, devices) bool."""
-
-
-def inputs_of(units: Units, vocabulary: Sequence[str], devices: int, settings: GdpPaper) -> Inputs:
-    """The features of a graph, with as many devices as the policy knows."""
-    code = {name: 1 + i for i, name in enumerate(vocabulary)}
-    kind = np.array([code.get(name, 0) for name in units.problem.graph.op_types], np.int64)
-    types = np.zeros((units.count, 1 + len(vocabulary)))
-    np.add.at(types, (units.of_op, kind), 1.0)
-    types /= np.maximum(types.sum(axis=1, keepdims=True), 1.0)
-    allowed = np.zeros((units.count, devices), np.bool_)
-    allowed[:, : units.problem.devices] = units.allowed
-    ends = {
-        "in": (units.tail, units.head),
-        "out": (units.head, units.tail),
-        "both": (np.concatenate([units.tail, units.head]), np.concatenate([units.head, units.tail])),
-    }[settings.neighbours]
-    return Inputs(
-        to_float(types),
-        to_float(_numbers(units, costs=settings.costs)),
-        _long(ends[0]),
-        _long(ends[1]),
-        torch.from_numpy(allowed),
-    )
-
-
-def _numbers(units: Units, *, costs: bool) -> FloatArray:
-    """(nodes, columns) logarithms of sizes, standardised and on a common scale, and where the node is."""
-    problem, graph, count = units.problem, units.problem.graph, units.count
-    last = np.zeros(count, np.int64)
-    last[units.of_op[graph.topological_order]] = graph.topological_order
-    shapes = np.zeros((count, 5, 5))  # five sizes of five outputs; 0 where there is none
-    for row, v in zip(shapes, last.tolist(), strict=True):
-        for port, shape in enumerate(graph.output_shapes[v][:5]):
-            row[port, : len(shape[:5])] = np.log1p(np.maximum(shape[:5], 0))
-
-    def total(amount: FloatArray) -> FloatArray:
-        return np.bincount(units.of_op, amount, count).astype(np.float64)
-
-    sizes = [
-        np.log1p(np.bincount(units.of_op[graph.tensor_producer], graph.tensor_bytes, count)),
-        np.log1p(np.bincount(units.head, minlength=count)),
-        np.log1p(np.bincount(units.tail, minlength=count)),
-    ]
-    if costs:
-        # Times of about 1 ns to 1 s become numbers like the others.
-        sizes += [np.log1p(total(graph.flops)), np.log1p(1e9 * total(problem.mean_time))]
-        sizes += [np.log1p(total(problem.memory)), np.log1p(total(graph.param_bytes))]
-    columns = np.concatenate([shapes.reshape(count, 25), np.stack(sizes, axis=1)], axis=1)
-    spread = columns.std(axis=0)
-    standard = (columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf)
-    height = longest_path_levels(np.ascontiguousarray(graph.topological_order[::-1]), *graph.predecessors)
-    members = np.maximum(np.bincount(units.of_op, minlength=count), 1)
-    deepest = max(int(graph.levels.max(initial=0)), 1)
-    where = [2 * total(level / deepest) / members - 1 for level in (graph.levels, height)]
-    size = np.full(count, math.log1p(count) / 10)
-    return np.concatenate([standard, columns / 10, np.stack([*where, size], axis=1)], axis=1)
-
-
-# -- the network ---------------------------------------------------------------------------------------------
+__all__ = ["Layer", "Network", "segments_of"]
 
 
 class Encoder(nn.Module):  # type: ignore[misc]
@@ -265,75 +163,3 @@ def segments_of(h: Tensor, length: int, memory: int) -> tuple[Tensor, Tensor]:
     x = functional.pad(h, (0, 0, 0, count * length - len(h))).view(count, length, -1)
     at = length * torch.arange(count)[:, None] + torch.arange(-memory, length)[None, :]
     return x, (at >= 0) & (at < len(h))
-
-
-# -- weights without pickle ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """What was learnt: enough to place another graph."""
-
-    settings: GdpPaper
-    vocabulary: tuple[str, ...]
-    devices: int
-    weights: dict[str, npt.NDArray[np.float32]]
-
-    def network(self) -> Network:
-        """A network with these weights."""
-        columns = self.weights["encoder.enter.weight"].shape[1] - self.settings.type_width
-        network = Network(columns, 1 + len(self.vocabulary), self.devices, self.settings)
-        network.load_state_dict({name: torch.from_numpy(a.copy()) for name, a in self.weights.items()})
-        return network
-
-    def save(self, path: str | Path) -> None:
-        """Write a ``.npz`` of plain arrays, one of which is the rest as JSON."""
-        shape = {key: value for key, value in asdict(self.settings).items() if key in NETWORK}
-        about = {"format": FORMAT, "devices": self.devices, "vocabulary": self.vocabulary, "network": shape}
-        content = io.BytesIO()
-        text = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        arrays: dict[str, Any] = {"about": text, **self.weights}
-        np.savez(content, **arrays)
-        write_atomically(path, content.getvalue())
-
-    @classmethod
-    def load(cls, path: str | Path, settings: GdpPaper | None = None) -> State:
-        """Read what :meth:`save` wrote; the shape of the network is the file's, all else that of ``settings``.
-
-        Raises
-        ------
-        InputError : the file is not there, or holds something else.
-        """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            about = json.loads(bytes(arrays.pop("about")).decode())
-            if about["format"] != FORMAT:
-                raise ValueError(f"its format is {about['format']}")
-            shaped = replace(settings or GdpPaper(), **about["network"])
-            state = cls(shaped, tuple(about["vocabulary"]), int(about["devices"]), arrays)
-            state.network()
-        except Exception as error:  # a file can be broken in many ways
-            raise InputError(f"{path}: holds no weights of gdp-paper ({error})") from None
-        return state
-
-
-def state_of(network: Network, vocabulary: tuple[str, ...]) -> State:
-    weights = {name: tensor.detach().numpy().copy() for name, tensor in network.state_dict().items()}
-    return State(network.settings, vocabulary, network.head.linear.out_features, weights)
-
-
-def _long(array: npt.NDArray[Any]) -> Tensor:
-    return torch.from_numpy(np.asarray(array, np.int64))
-
-
-def to_float(array: npt.NDArray[Any]) -> Tensor:
-    return torch.from_numpy(np.asarray(array, np.float32))
-
-
-def check_devices(state: State, problem: Problem) -> None:
-    if problem.devices > state.devices:
-        raise InputError(
-            f"gdp-paper: the weights know {state.devices} devices, the problem has {problem.devices}: "
-            "train on a cluster at least as large"
-        )

@@ -31,7 +31,7 @@ Ours, where the paper is silent or no source was to be had:
   op may not use. Which device is which is learnt by number, so clusters should list theirs in the same order.
 - the likeliest placement is costed at every update.
 
-The network is in ``_gdp_paper_network.py``. Time and memory are O(nodes (segment + memory) + arcs) for each layer.
+Time and memory are O(nodes (segment + memory) + arcs) for each layer.
 Everything random comes from numpy or the seeded generator of PyTorch; on one thread a run repeats.
 """
 
@@ -40,45 +40,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from loadmaster.arrays import FloatArray, IntArray
-from loadmaster.errors import InputError
+from loadmaster.arrays import FloatArray
 from loadmaster.placers.frame.feasible import prove_infeasible
 from loadmaster.placers.frame.placer import parameters
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.learned._checkpoint import Checkpoint
-from loadmaster.placers.learned._parsing import sample_devices
-from loadmaster.placers.learned._running import quiet_torch
+from loadmaster.placers.learned._learner import entropy_weight, quiet_torch, share_done
+from loadmaster.placers.learned._sampling import sample_devices
 from loadmaster.placers.learned._scalars import Scalars
-from loadmaster.placers.learned._units import Units, learn_costs, units_of
-from loadmaster.placers.learned.gdp_paper._network import (
-    Inputs,
-    Network,
-    State,
-    check_devices,
-    inputs_of,
-    state_of,
-    to_float,
-)
-from loadmaster.placers.learned.gdp_paper.gdp_paper import NETWORK, GdpPaper
+from loadmaster.placers.learned._tensors import floats
+from loadmaster.placers.learned.gdp_paper._inputs import Inputs, inputs_of
+from loadmaster.placers.learned.gdp_paper._network import Network
+from loadmaster.placers.learned.gdp_paper._state import NETWORK, State, check_devices, state_of
+from loadmaster.placers.learned.units import Units, learn_costs, units_of
 from loadmaster.placers.search._walkers import first_start
-from loadmaster.problem import Placement, Problem, Solution
+from loadmaster.problem import Problem, Solution
 
-__all__ = ["Network", "State", "train_batch", "train_one"]
+if TYPE_CHECKING:
+    from loadmaster.placers.learned.gdp_paper.gdp_paper import GdpPaper
+
+__all__ = ["train_one", "train_several"]
 
 
 FAILED = -10.0
 """Reward of a placement that breaks a constraint."""
 LIMIT = 4.0
 """Largest advantage, in standard deviations."""
-
-
-# -- training ------------------------------------------------------------------------------------------------
 
 
 class Trials:
@@ -128,7 +121,7 @@ class Task:
         rows = [sample_devices(q, rng.random(len(q))) for _ in range(min(self.settings.batch, left))]
         best = [q.argmax(axis=1)] if self.settings.greedy and len(rows) < left else []
         choice = np.stack([*rows, *best]).astype(np.int32)
-        cost = (learn_costs if self.settings.repair else _costs)(self.search, self.units, choice)
+        cost = learn_costs(self.search, self.units, choice, repaired=self.settings.repair)
         drawn = cost[: len(rows)]
         reward = np.where(np.isfinite(drawn), -np.sqrt(np.maximum(drawn, 0.0)), FAILED)
         advantage = self.trials.advantages(reward)
@@ -137,7 +130,7 @@ class Task:
         node = np.arange(len(q))
         for row, a in zip(rows, advantage.tolist(), strict=True):
             gain[int(a < 0), node, row] += a
-        self.gain = to_float(gain / (len(rows) * len(q)))
+        self.gain = floats(gain / (len(rows) * len(q)))
         return cost
 
 
@@ -199,7 +192,8 @@ def train_one(search: Search, units: Units, settings: GdpPaper, seed: int) -> No
         entropy = 0.0
         cost = task.draw(log_q, rng)
         if settings.learn:
-            weight = _entropy_weight(settings, _progress(search, update, settings.updates))
+            done = share_done(search, update=update, updates=settings.updates)
+            weight = entropy_weight(settings.entropy, settings.entropy_end, min(done, 1.0))
             entropy = update_policy([task], network, optimizer, [log_q], weight)
             log_q = network(inputs)
         update += 1
@@ -208,33 +202,19 @@ def train_one(search: Search, units: Units, settings: GdpPaper, seed: int) -> No
     checkpoint.save(update, now=True)
 
 
-def train_batch(
+def train_several(
     problems: Sequence[Problem],
-    settings: GdpPaper | None = None,
-    *,
+    rules: Sequence[str],
+    settings: GdpPaper,
     evaluations: int,
-    seed: int = 0,
-    state: State | None = None,
-    colocate: Sequence[str] | None = None,
-    on_update: Callable[[int, list[float]], None] | None = None,
+    seed: int,
+    state: State | None,
+    on_update: Callable[[int, list[float]], None] | None,
 ) -> tuple[State, list[Solution]]:
-    """Train one policy on several graphs at once: what it learnt, and the best placement drawn for each graph.
-
-    Parameters
-    ----------
-    problems : their devices should be alike and in the same order; the largest number is the policy's.
-    evaluations : placements costed for each graph.
-    state : weights to start from; random ones by default.
-    colocate : coarsening rules of each graph, in place of the one of ``settings``.
-    on_update : called with the number of updates made and the best costs so far. Ctrl-C keeps what was learnt.
-    """
-    if not problems:
-        raise InputError("gdp-paper: there is no graph to train on")
-    settings = settings or GdpPaper()
+    """As :func:`loadmaster.placers.learned.gdp_paper.train_batch` says; ``rules`` are those of each graph."""
     rng = np.random.default_rng(seed)
     with quiet_torch(settings.threads):
         torch.manual_seed(seed)
-        rules = colocate or [settings.colocate] * len(problems)
         every = [units_of(problem, rule) for problem, rule in zip(problems, rules, strict=True)]
         if state is None:
             vocabulary = tuple(sorted({t for problem in problems for t in problem.graph.op_types}))
@@ -243,7 +223,7 @@ def train_batch(
             for problem in problems:
                 check_devices(state, problem)
             vocabulary, devices = state.vocabulary, state.devices
-            shape = {f.name: getattr(state.settings, f.name) for f in fields(GdpPaper) if f.name in NETWORK}
+            shape = {f.name: getattr(state.settings, f.name) for f in fields(settings) if f.name in NETWORK}
             settings = replace(settings, **shape)
         tasks = []
         for problem, units in zip(problems, every, strict=True):
@@ -257,7 +237,8 @@ def train_batch(
         update = 0
         try:
             while min(task.search.evaluations_left for task in tasks) > 0:
-                weight = _entropy_weight(settings, _progress(tasks[0].search, update, 0))
+                done = min(share_done(tasks[0].search), 1.0)
+                weight = entropy_weight(settings.entropy, settings.entropy_end, done)
                 # Without their graphs: those of all tasks together might not fit into memory.
                 with torch.no_grad():
                     before = [network(task.inputs) for task in tasks]
@@ -272,27 +253,3 @@ def train_batch(
                 task.search.stopped = "interrupted"
         solutions = [task.search.solution(seed, parameters(settings)) for task in tasks]
         return state_of(network, vocabulary), solutions
-
-
-def _costs(search: Search, units: Units, choice: IntArray) -> FloatArray:
-    """(k,) costs of the (k, nodes) choices as they are, infinite where infeasible; the best is kept."""
-    device = choice[:, units.of_op]
-    cost, feasible = search.evaluator.evaluate_batch(device)
-    value = np.where(feasible, cost, np.inf)
-    best = int(value.argmin())
-    search.offer(Placement(device[best]), float(value[best]))
-    return value
-
-
-def _entropy_weight(settings: GdpPaper, done: float) -> float:
-    return settings.entropy * (settings.entropy_end / settings.entropy) ** done if settings.entropy else 0.0
-
-
-def _progress(search: Search, update: int, updates: int) -> float:
-    """Share of the training that is done, by whatever limits it first."""
-    done = [update / updates] if updates else [0.0]
-    if search.budget.evaluations is not None:
-        done.append(search.evaluations / search.budget.evaluations)
-    if search.budget.seconds is not None:
-        done.append(search.seconds / max(search.budget.seconds, 1e-9))
-    return min(max(done), 1.0)

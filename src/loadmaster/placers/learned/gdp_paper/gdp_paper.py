@@ -1,33 +1,32 @@
-"""``gdp-paper`` as the table of names knows it: hyper-parameters, and PyTorch only when it runs."""
+"""``gdp-paper``: GDP as published, trained on one graph or on several at once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from loadmaster.errors import InputError
 from loadmaster.placers.frame.search import Budget, Search
-from loadmaster.placers.learned._running import Learner, missing_torch
-from loadmaster.placers.learned._units import Units
-from loadmaster.problem import Concurrent, Problem, Serial
+from loadmaster.placers.learned._learner import Learner, missing_torch
+from loadmaster.placers.learned.units import Units
+from loadmaster.problem import Concurrent, Problem, Serial, Solution
 
-__all__ = ["NETWORK", "GdpPaper"]
+if TYPE_CHECKING:
+    from loadmaster.placers.learned.gdp_paper._state import State
 
-NETWORK = (
-    "costs", "type_width", "neighbours", "rounds", "width", "layers", "heads", "segment", "memory",
-    "attention", "superposition",
-)  # fmt: skip
-"""Fields that shape the network: weights from a file bring their own."""
+__all__ = ["GdpPaper", "train_batch"]
 
 
 @dataclass(frozen=True)
 class GdpPaper(Learner):
     """GDP as published: GraphSAGE, segment-recurrent attention, superposition, PPO.
 
-    By itself it trains on the one graph it is given (the paper's GDP-one). With ``weights`` it starts from what
-    :func:`loadmaster.placers.learned.gdp_paper._training.train_batch` learnt from other graphs: zero-shot with
+    For the time of one step (``serial``, ``concurrent``). By itself it trains on the one graph it is given (the
+    paper's GDP-one). With ``weights`` it starts from what :func:`train_batch` learnt from other graphs: zero-shot with
     ``learn=False``, fine-tuned with ``updates=50``. :mod:`loadmaster.placers.learned.gdp_paper._training` has the
-    algorithm, and says of every choice whether it is the paper's or ours.
+    algorithm, and says of every choice whether it is the paper's or ours. A pass costs
+    O(nodes · (segment + memory) + arcs) for each layer.
 
     References
     ----------
@@ -119,6 +118,35 @@ class GdpPaper(Learner):
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train until the budget is used up."""
-        from loadmaster.placers.learned.gdp_paper import _training as gdp_paper
+        from loadmaster.placers.learned.gdp_paper._training import train_one
 
-        gdp_paper.train_one(search, units, self, seed)
+        train_one(search, units, self, seed)
+
+
+def train_batch(
+    problems: Sequence[Problem],
+    settings: GdpPaper | None = None,
+    *,
+    evaluations: int,
+    seed: int = 0,
+    state: State | None = None,
+    colocate: Sequence[str] | None = None,
+    on_update: Callable[[int, list[float]], None] | None = None,
+) -> tuple[State, list[Solution]]:
+    """Train one policy on several graphs at once: what it learnt, and the best placement drawn for each graph.
+
+    Parameters
+    ----------
+    problems : their devices should be alike and in the same order; the largest number is the policy's.
+    evaluations : placements costed for each graph.
+    state : weights to start from; random ones by default.
+    colocate : coarsening rules of each graph, in place of the one of ``settings``.
+    on_update : called with the number of updates made and the best costs so far. Ctrl-C keeps what was learnt.
+    """
+    if not problems:
+        raise InputError("gdp-paper: there is no graph to train on")
+    from loadmaster.placers.learned.gdp_paper._training import train_several
+
+    settings = settings or GdpPaper()
+    rules = colocate or [settings.colocate] * len(problems)
+    return train_several(problems, rules, settings, evaluations, seed, state, on_update)

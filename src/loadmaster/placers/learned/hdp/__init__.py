@@ -1,1 +1,5 @@
-"""HDP."""
+"""HDP: one network groups the ops, another places the groups."""
+
+from loadmaster.placers.learned.hdp.hdp import Hdp
+
+__all__ = ["Hdp"]

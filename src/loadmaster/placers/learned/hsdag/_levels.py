@@ -11,7 +11,7 @@ from torch import Tensor
 from loadmaster.arrays import IntArray
 from loadmaster.placers.learned._parsing import choices_of
 from loadmaster.placers.learned._tensors import floats, longs
-from loadmaster.placers.learned._units import Units
+from loadmaster.placers.learned.units import Units
 
 __all__ = ["Level", "level_above"]
 

@@ -21,7 +21,7 @@ An update on n ops and g groups costs O(samples · (n + edges + g² · attention
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -30,21 +30,20 @@ from torch import Tensor, nn
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.graph.order import csr_from_pairs
-from loadmaster.placers.frame.search import Search
-from loadmaster.placers.learned._baselines import Hdp
-from loadmaster.placers.learned._features import features_of
-from loadmaster.placers.learned._parsing import sample_devices
-from loadmaster.placers.learned._reinforce import reinforce
+from loadmaster.placers.learned._features import features_of, output_sizes, standard
+from loadmaster.placers.learned._sampling import sample_devices
 from loadmaster.placers.learned._seq2seq import Seq2Seq
-from loadmaster.placers.learned._units import Units
+from loadmaster.placers.learned._tensors import floats, longs
+from loadmaster.placers.learned.units import Units
 
-__all__ = ["HdpPolicy", "group_columns", "neighbour_slots", "train"]
+if TYPE_CHECKING:
+    from loadmaster.placers.learned.hdp.hdp import Hdp
+
+__all__ = ["HdpPolicy", "group_columns", "neighbour_slots"]
 
 
 SLOTS = 10
 """Neighbours that an op's features tell of."""
-OUTPUTS, RANK = 5, 5
-"""Outputs of an op, and dimensions of each, whose sizes are features."""
 
 
 class Decisions(NamedTuple):
@@ -69,7 +68,7 @@ class HdpPolicy(nn.Module):  # type: ignore[misc]
         self.types, self.sizes = features_of(units, ("types",))[:, :-1], output_sizes(units)
         place = features_of(units, ("position",))
         ops = np.concatenate([self.types, standard(self.sizes), neighbour_slots(units), place], axis=1)
-        self.register_buffer("ops", torch.from_numpy(ops).float(), persistent=False)
+        self.register_buffer("ops", floats(ops), persistent=False)
         self.grouper = nn.Sequential(
             nn.Linear(ops.shape[1], settings.grouper),
             nn.ReLU(),
@@ -93,14 +92,12 @@ class HdpPolicy(nn.Module):  # type: ignore[misc]
         with torch.no_grad():
             q = torch.softmax(self.grouper(self.ops).double(), dim=1).numpy()
         group = np.stack([sample_devices(q, rng.random(n)) for _ in range(samples)])
-        columns = torch.from_numpy(
-            group_columns(self.units, group, self.groups, self.types, self.sizes)
-        ).float()
+        columns = floats(group_columns(self.units, group, self.groups, self.types, self.sizes))
         device = self.placer.draw(columns, self.allowed, samples, rng)
         chosen = np.take_along_axis(device.numpy(), group.astype(np.int64), axis=1)
         may = self.units.allowed[np.arange(n), chosen]
         placed = np.where(may, chosen, self.otherwise).astype(np.int32)
-        return placed, Decisions(torch.from_numpy(group.astype(np.int64)), columns, device)
+        return placed, Decisions(longs(group), columns, device)
 
     def log_prob(self, decisions: Decisions) -> tuple[Tensor, Tensor]:
         """(samples,) log-probabilities of groups and devices together, and the entropies on the way."""
@@ -133,18 +130,6 @@ def neighbour_slots(units: Units) -> FloatArray:
     return found.reshape(n, 2 * SLOTS)
 
 
-def output_sizes(units: Units) -> FloatArray:
-    """(units, OUTPUTS * RANK) log(1 + size) along each dimension of the outputs of a unit's last op."""
-    graph = units.problem.graph
-    last = np.zeros(units.count, np.int64)
-    last[units.of_op[graph.topological_order]] = graph.topological_order
-    sizes = np.zeros((units.count, OUTPUTS, RANK))
-    for u, v in enumerate(last.tolist()):
-        for port, shape in enumerate(graph.output_shapes[v][:OUTPUTS]):
-            sizes[u, port, : len(shape[:RANK])] = np.log1p(np.maximum(shape[:RANK], 0))
-    return sizes.reshape(units.count, OUTPUTS * RANK)
-
-
 def group_columns(
     units: Units, group: IntArray, groups: int, types: FloatArray, sizes: FloatArray
 ) -> FloatArray:
@@ -163,14 +148,3 @@ def group_columns(
     return np.concatenate(
         [part / (part.max(axis=2, keepdims=True, initial=0.0) + 1.0) for part in parts], axis=2
     )
-
-
-def standard(columns: FloatArray) -> FloatArray:
-    """Columns with mean 0 and deviation 1; constant ones become 0."""
-    spread = columns.std(axis=0)
-    return (columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf)
-
-
-def train(search: Search, units: Units, settings: Hdp, seed: int) -> None:
-    """Train until the budget is used up; the search keeps the best placement drawn."""
-    reinforce(search, units, HdpPolicy(units, settings), settings, seed)

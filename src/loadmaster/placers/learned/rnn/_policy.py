@@ -20,19 +20,22 @@ An update on g groups costs O(samples · g² · attention).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from loadmaster.arrays import FloatArray, IntArray
-from loadmaster.placers.frame.search import Search
-from loadmaster.placers.learned._baselines import Rnn
 from loadmaster.placers.learned._features import features_of
-from loadmaster.placers.learned._reinforce import reinforce
 from loadmaster.placers.learned._seq2seq import Seq2Seq
-from loadmaster.placers.learned._units import Units
+from loadmaster.placers.learned._tensors import floats
+from loadmaster.placers.learned.units import Units
 
-__all__ = ["RnnPolicy", "neighbour_rows", "train"]
+if TYPE_CHECKING:
+    from loadmaster.placers.learned.rnn.rnn import Rnn
+
+__all__ = ["RnnPolicy", "neighbour_rows"]
 
 
 class RnnPolicy(nn.Module):  # type: ignore[misc]
@@ -41,7 +44,7 @@ class RnnPolicy(nn.Module):  # type: ignore[misc]
     def __init__(self, units: Units, settings: Rnn) -> None:
         super().__init__()
         columns = np.concatenate([features_of(units, settings.features), neighbour_rows(units)], axis=1)
-        self.register_buffer("groups", torch.from_numpy(columns).float()[None], persistent=False)
+        self.register_buffer("groups", floats(columns)[None], persistent=False)
         self.register_buffer("allowed", torch.from_numpy(units.allowed), persistent=False)
         self.placer = Seq2Seq(columns.shape[1], units.problem.devices, settings)
 
@@ -62,8 +65,3 @@ def neighbour_rows(units: Units) -> FloatArray:
     reads = np.zeros((units.count, units.count))
     reads[units.tail, units.head] = 1.0
     return np.concatenate([reads, reads.T], axis=1)
-
-
-def train(search: Search, units: Units, settings: Rnn, seed: int) -> None:
-    """Train until the budget is used up; the search keeps the best placement drawn."""
-    reinforce(search, units, RnnPolicy(units, settings), settings, seed)

@@ -81,17 +81,17 @@ def units_of(problem: Problem, colocate: str) -> Units:
     )
 
 
-def learn_costs(search: Search, units: Units, choice: IntArray) -> FloatArray:
+def learn_costs(search: Search, units: Units, choice: IntArray, *, repaired: bool = True) -> FloatArray:
     """(k,) costs of the (k, units) device choices, infinite where infeasible; the best is kept.
 
     Where memory is short or stages must be contiguous, the nearest placement that a plain rule finds is
-    costed in place of the one that was chosen.
+    costed in place of the one that was chosen, unless ``repaired`` is off.
     """
     problem = units.problem
-    if units.sequence is not None:
+    if repaired and units.sequence is not None:
         choice = _monotone(*units.sequence, units.allowed, choice)
     device = choice[:, units.of_op]
-    if units.memory.sum() > problem.capacity.min():
+    if repaired and units.memory.sum() > problem.capacity.min():
         for row in np.flatnonzero(_overfull(units, choice)).tolist():
             device[row] = repair(problem, device[row])
     cost, feasible = search.evaluator.evaluate_batch(device)

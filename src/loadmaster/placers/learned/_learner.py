@@ -1,4 +1,4 @@
-"""One run of a learned placer: what comes before the training, and what has to be put back after it."""
+"""The frame of the placers that train a policy: what comes before a training, and what is put back after it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import ClassVar
 from loadmaster.errors import UnsupportedError
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.learned._units import Units, units_of
+from loadmaster.placers.learned.units import Units, units_of
 from loadmaster.placers.search._walkers import first_start
 from loadmaster.problem import Placement, Problem
 
-__all__ = ["Learner", "missing_torch", "quiet_torch", "share_done"]
+__all__ = ["Learner", "entropy_weight", "missing_torch", "quiet_torch", "share_done"]
 
 
 def missing_torch() -> str | None:
@@ -22,14 +22,24 @@ def missing_torch() -> str | None:
     return None if find_spec("torch") else "it needs PyTorch: pip install 'loadmaster[learn]'"
 
 
-def share_done(search: Search) -> float:
-    """Share of the budget that is used up."""
-    done = [0.0]
+def share_done(search: Search, *, share: float = 1.0, update: int = 0, updates: int = 0) -> float:
+    """Share of a training that is done, by whatever limits it first: ``share`` of the budget, or so many updates
+    (0 for any number)."""
+    done = [update / updates] if updates else [0.0]
     if search.budget.evaluations is not None:
-        done.append(search.evaluations / search.budget.evaluations)
+        done.append(search.evaluations / search.budget.evaluations / share)
     if search.budget.seconds is not None:
-        done.append(search.seconds / max(search.budget.seconds, 1e-9))
+        done.append(search.seconds / max(search.budget.seconds, 1e-9) / share)
     return max(done)
+
+
+def entropy_weight(begin: float, end: float, done: float) -> float:
+    """Weight of the entropy, which falls geometrically from the beginning to the end of a training.
+
+    >>> entropy_weight(0.4, 0.1, 0.5)
+    0.2
+    """
+    return begin * (end / begin) ** done if begin else 0.0
 
 
 @contextmanager

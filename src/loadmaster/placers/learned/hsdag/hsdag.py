@@ -1,4 +1,4 @@
-"""The learned methods as the table of names knows them: hyper-parameters, and PyTorch only when they run."""
+"""``hsdag``: one policy that parses the graph into groups and gives every group a device."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from typing import ClassVar, Literal
 
 from loadmaster.errors import InputError
 from loadmaster.placers.frame.search import Budget, Search
-from loadmaster.placers.learned._features import FEATURES
-from loadmaster.placers.learned._running import Learner, missing_torch
-from loadmaster.placers.learned._units import Units
+from loadmaster.placers.learned._features import FEATURES, check_features
+from loadmaster.placers.learned._learner import Learner
+from loadmaster.placers.learned.units import Units
 from loadmaster.placers.search._incumbents import borrow
 from loadmaster.placers.search.local_search import LocalSearch
-from loadmaster.problem import Concurrent, Problem, Serial
 
-__all__ = ["Hsdag", "HsdagPaper", "HsdagPolish"]
-
-PAPER_FEATURES = tuple(part for part in FEATURES if part != "costs")
+__all__ = ["Hsdag", "HsdagPolish"]
 
 
 @dataclass(frozen=True)
 class Hsdag(Learner):
     """HSDAG as good as we can make it: groups and devices drawn from one policy, trained by PPO.
 
-    See :mod:`loadmaster.placers.learned.hsdag._training` for the algorithm and ``docs/hsdag.md`` for how it
-    differs from the paper, and why. Nothing but the policy's own draws is tried, so the answer is what was learnt.
+    Takes any execution model and trains on the problem. Nothing but the policy's own draws is tried, so the answer is
+    what was learnt. See :mod:`loadmaster.placers.learned.hsdag._policy` for the algorithm and ``docs/hsdag.md`` for
+    how it differs from the paper, and why. An update costs O(batch · edges · log) for drawing and
+    O((units + edges) · hidden²) for the network.
+
+    References
+    ----------
+    S. Duan et al., "A structure-aware framework for learning device placements on computation graphs",
+    NeurIPS 2024.
     """
 
     colocate: str = ""
@@ -91,7 +95,7 @@ class Hsdag(Learner):
     summary: ClassVar[str] = "a policy learns groups of ops and their devices together (HSDAG, improved)"
 
     def __post_init__(self) -> None:
-        _check_features(self.features)
+        check_features(self.features)
         if self.runs < 1:
             raise InputError(f"runs must be >= 1, not {self.runs}")
         if self.elites < 0 or not 0 <= self.lean < inf:
@@ -101,9 +105,9 @@ class Hsdag(Learner):
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train until the budget is used up."""
-        from loadmaster.placers.learned.hsdag import _training as hsdag
+        from loadmaster.placers.learned.hsdag._training import train
 
-        hsdag.train(search, units, self, seed)
+        train(search, units, self, seed)
         search.check()
 
 
@@ -119,81 +123,7 @@ class HsdagPolish(Hsdag):
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train for the policy's share of the budget, then search."""
-        from loadmaster.placers.learned.hsdag import _training as hsdag
+        from loadmaster.placers.learned.hsdag._training import train
 
-        hsdag.train(search, units, self, seed, 1.0 - self.polish)
+        train(search, units, self, seed, 1.0 - self.polish)
         borrow(search, replace(LocalSearch(), constructed=False), Budget(), seed)
-
-
-@dataclass(frozen=True)
-class HsdagPaper(Learner):
-    """HSDAG as published: the hyper-parameters of its table 6, REINFORCE without a baseline.
-
-    Where paper and released code differ, this is the paper; what it leaves open is said in ``docs/hsdag.md``.
-
-    References
-    ----------
-    S. Duan et al., "A structure-aware framework for learning device placements on computation graphs",
-    NeurIPS 2024.
-    """
-
-    colocate: str = "chain"
-    """Coarsening rules by which ops become the nodes of the graph."""
-    features: tuple[str, ...] = PAPER_FEATURES
-    """Parts of the features that are used."""
-    hidden: int = 128
-    """Width of all layers (``hidden_channel``)."""
-    layers: int = 2
-    """Graph convolutions before the edges are scored (``layer_gnn``)."""
-    dropout: float = 0.2
-    """Of units in the network (``dropout_network``)."""
-    levels: int = 1
-    """How often the graph is parsed; 0 for until nothing changes, which leaves one group per component."""
-    learning_rate: float = 1e-4
-    """Of Adam."""
-    episodes: int = 100
-    """Episodes (``max_episodes``)."""
-    steps: int = 20
-    """Placements of an episode (``update_timestep``)."""
-    epochs: int = 4
-    """Updates after each episode (``K_epochs``)."""
-    discount: float = 0.95
-    """γ of equation 14; the paper gives no value, this is the released code's."""
-    state_update: bool = True
-    """Add each group's embedding to the features of its nodes after every step."""
-    learn: bool = True
-    """Off, the untrained policy is sampled."""
-    checkpoint: str = ""
-    """File to save the training to and to go on from if it exists; empty for none."""
-    checkpoint_seconds: float = 10.0
-    """Time between two saves."""
-    log_dir: str = ""
-    """Folder for scalars (TensorBoard event files); empty for none."""
-    threads: int = 1
-    """Threads of PyTorch."""
-
-    name: ClassVar[str] = "hsdag-paper"
-    summary: ClassVar[str] = "HSDAG as published: graph parsing and REINFORCE, 100 episodes of 20 placements"
-
-    def __post_init__(self) -> None:
-        _check_features(self.features)
-
-    def supports(self, problem: Problem) -> str | None:
-        """The latency of one inference, where PyTorch is installed: what the paper is about."""
-        if not isinstance(problem.model, Serial | Concurrent):
-            return (
-                "as published it minimises the latency of one inference: use serial or concurrent, or hsdag"
-            )
-        return missing_torch()
-
-    def train(self, search: Search, units: Units, seed: int) -> None:
-        """Train until the budget is used up."""
-        from loadmaster.placers.learned.hsdag_paper import _training as hsdag_paper
-
-        hsdag_paper.train_paper(search, units, self, seed)
-
-
-def _check_features(features: tuple[str, ...]) -> None:
-    for part in features:
-        if part not in FEATURES:
-            raise InputError(f"there is no feature {part!r}: choose from {', '.join(FEATURES)}")

@@ -16,7 +16,6 @@ from loadmaster import __version__
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
 from loadmaster.placers.learned._scalars import event_record, new_event_file
-from loadmaster.placers.learned.gdp._candidates import tracks_of
 from loadmaster.placers.learned.gdp._evolution import (
     Evolution,
     Report,
@@ -25,11 +24,12 @@ from loadmaster.placers.learned.gdp._evolution import (
     families_without,
     pretrain_tasks,
 )
+from loadmaster.placers.learned.gdp._tracks import tracks_of
 from loadmaster.placers.learned.gdp._training_problems import training_problem
 from loadmaster.placers.learned.gdp._weights import KINDS, Weights
 from loadmaster.problem import Problem
 
-__all__ = ["finetune", "pretrain", "validate"]
+__all__ = ["Evolution", "Report", "finetune", "pretrain", "validate"]
 
 
 SAVE_SECONDS = 20.0
