@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from loadmaster.problem import Pipeline, Placement, Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator
-from loadmaster.runtime._overlap_costs import OverlapFit, predict
-from loadmaster.runtime._pieces import cut
+from loadmaster.runtime import OverlapFit, cut, predict
 
 __all__ = ["chains", "refine"]
 

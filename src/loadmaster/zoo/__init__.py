@@ -21,6 +21,7 @@ import msgspec
 
 from loadmaster.errors import InputError
 from loadmaster.graph import Graph, layered
+from loadmaster.zoo._export import EXPORTABLE, export_model
 from loadmaster.zoo._trace import ZooModel
 from loadmaster.zoo.amoebanet import amoebanet
 from loadmaster.zoo.bert import bert
@@ -34,7 +35,7 @@ from loadmaster.zoo.transformer_xl import transformer_xl
 from loadmaster.zoo.unet import unet
 from loadmaster.zoo.wavenet import wavenet
 
-__all__ = ["ZooModel", "graph", "make", "model", "names"]
+__all__ = ["EXPORTABLE", "ZooModel", "export_model", "graph", "make", "model", "names"]
 
 LARGEST = 1_000_000
 """Number behind a family's name that is still taken for what the user meant."""

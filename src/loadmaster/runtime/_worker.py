@@ -16,7 +16,8 @@ from typing import Any, Self
 
 from loadmaster import errors
 from loadmaster.errors import LoadmasterError, RunError, RunTimeoutError, WorkerError
-from loadmaster.runtime.openvino._worker_main import LENGTH, send
+from loadmaster.runtime._cores import require_pinning
+from loadmaster.runtime._worker_main import LENGTH, send
 
 __all__ = ["Worker"]
 
@@ -25,17 +26,23 @@ PATIENCE = 600.0
 
 
 class Worker:
-    """A process pinned to some cores that answers requests. A context manager: leaving it ends the process."""
+    """A process pinned to some cores that answers requests. A context manager: leaving it ends the process.
 
-    def __init__(self, cores: Iterable[int]) -> None:
+    ``host`` is the engine's :class:`~loadmaster.runtime._host.ModelHost` as ``module:class``; its methods are what
+    can be asked for.
+    """
+
+    def __init__(self, cores: Iterable[int], host: str) -> None:
+        require_pinning()
         self.cores = tuple(sorted(cores))
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
             [
                 sys.executable,
                 "-m",
-                "loadmaster.runtime.openvino._worker_main",
+                "loadmaster.runtime._worker_main",
                 ",".join(map(str, self.cores)),
+                host,
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

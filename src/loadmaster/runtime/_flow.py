@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -10,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from loadmaster.errors import RunError
+from loadmaster.runtime._cores import pin
 
 __all__ = ["Flow", "Job", "Request"]
 
@@ -56,12 +56,19 @@ class Flow:
 
     Every device has one thread, on a core of its own where it was given one, and keeps to its sequence of jobs
     within a request; between requests it takes the oldest that can go on. A slot is what one request needs for itself
-    (tensors): with all slots taken :meth:`submit` waits. The first error of a request ends that request.
+    (tensors): with all slots taken :meth:`submit` waits. The first error of a request ends that request; ``said`` makes
+    one line of what the engine says in it.
     """
 
     def __init__(
-        self, slots: Sequence[Sequence[Job]], cores: dict[str, int | None], *, name: str = "loadmaster"
+        self,
+        slots: Sequence[Sequence[Job]],
+        cores: dict[str, int | None],
+        *,
+        name: str = "loadmaster",
+        said: Callable[[BaseException], str] = str,
     ) -> None:
+        self._said = said
         self._slots = slots
         jobs = slots[0]
         self._sequence: dict[str, list[int]] = {device: [] for device in cores}
@@ -173,8 +180,8 @@ class Flow:
     # -- a device's thread -----------------------------------------------------------------------------------
 
     def _work(self, device: str, core: int | None) -> None:
-        if core is not None and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {core})
+        if core is not None:
+            pin({core})
         awake = self._awake[device]
         looked = False
         with self._lock:
@@ -231,7 +238,7 @@ class Flow:
         request.running -= 1
         request.undone -= 1
         if error is not None and request.error is None:
-            request.error = RunError(f"{job.name} on device {job.device!r} failed: {_said(error)}")
+            request.error = RunError(f"{job.name} on device {job.device!r} failed: {self._said(error)}")
         jobs = self._slots[request.slot]
         for reader in job.readers:
             request.left[reader] -= 1
@@ -244,9 +251,3 @@ class Flow:
             if request.released:
                 self._free.append(request.slot)
                 self._free_slot.notify()
-
-
-def _said(error: BaseException) -> str:
-    from loadmaster.graph.openvino._file import one_line
-
-    return one_line(error)

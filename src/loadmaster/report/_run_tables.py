@@ -11,10 +11,10 @@ from rich.text import Text
 
 from loadmaster.plan import finite
 from loadmaster.report._tables import _facts, _table
-from loadmaster.report._units import percent, seconds_text
+from loadmaster.units import percent, seconds_text
 
 if TYPE_CHECKING:
-    from loadmaster.runtime import ModelProfile
+    from loadmaster.runtime.openvino import ModelProfile
 
 __all__ = [
     "devices_table",
@@ -22,29 +22,8 @@ __all__ = [
     "profile_document",
     "profile_tables",
     "run_tables",
-    "zoo_documents",
     "zoo_table",
 ]
-
-
-def zoo_documents() -> list[dict[str, Any]]:
-    """The models of the zoo by name, and whether ``zoo export`` writes them."""
-    from loadmaster import zoo
-    from loadmaster.zoo._export import EXPORTABLE
-
-    documents = []
-    for name in zoo.names():
-        model = zoo.model(name)
-        documents.append(
-            {
-                "name": name,
-                "ops": model.graph.n,
-                "parameters": model.parameters,
-                "macs": model.macs,
-                "runs": name in EXPORTABLE,
-            }
-        )
-    return documents
 
 
 def zoo_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:

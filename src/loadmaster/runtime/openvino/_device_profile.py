@@ -1,4 +1,4 @@
-"""What every op of a model takes on every device, from counters mapped back to the original ops."""
+"""What every op of a model takes on one device, from counters mapped back to the original ops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from loadmaster.errors import BusyError
 from loadmaster.graph import Graph
-from loadmaster.runtime.openvino._session import Session
+from loadmaster.runtime.openvino._session import OpenVinoSession
 
 __all__ = ["DeviceProfile", "map_counters", "measure_profile"]
 
@@ -45,7 +45,9 @@ class DeviceProfile:
         return asdict(self)
 
 
-def measure_profile(session: Session, graph: Graph, name: str, *, repeats: int = REPEATS) -> DeviceProfile:
+def measure_profile(
+    session: OpenVinoSession, graph: Graph, name: str, *, repeats: int = REPEATS
+) -> DeviceProfile:
     """Run the model on one device alone, with counters.
 
     Raises

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,23 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import RunError
-from loadmaster.graph.openvino._file import one_line
+from loadmaster.graph.openvino import one_line
+from loadmaster.runtime._cores import allowed_cores
+from loadmaster.runtime._flow import Flow, Job, Request
+from loadmaster.runtime._host import Arrays, Span
 from loadmaster.runtime._measuring import Sample, run_queue_wait
 from loadmaster.runtime._pieces import WAIT, Piece, simulate
 from loadmaster.runtime.openvino._devices import Devices, DeviceSpec
-from loadmaster.runtime.openvino._flow import Flow, Job, Request
 from loadmaster.runtime.openvino._submodels import Port, Submodel, cut_model
 
 __all__ = ["Overlapped", "concurrent", "cores_of", "pipeline"]
-
-Arrays = Sequence[npt.NDArray[Any]]
-Span = dict[str, Any]
 
 
 def cores_of(specs: Iterable[DeviceSpec], allowed: Iterable[int] | None = None) -> dict[str, int | None]:
     """A core for every device on the CPU: its own where it names one, else one that no other device has."""
     specs = tuple(specs)
-    cores = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
+    cores = sorted(allowed_cores() if allowed is None else allowed)
     taken = {spec.core for spec in specs if spec.core is not None}
     spare = [core for core in cores if core not in taken]
     found: dict[str, int | None] = {}
@@ -56,7 +54,7 @@ class Overlapped:
         self._compiled = [_compile(devices, part) for part in self._parts]
         self._slots = [_Slot(self._parts, self._compiled, model) for _ in range(slots)]
         used = [spec for spec in devices.specs.values() if any(p.device == spec.name for p in pieces)]
-        self._flow = Flow([slot.jobs for slot in self._slots], cores_of(used))
+        self._flow = Flow([slot.jobs for slot in self._slots], cores_of(used), said=one_line)
         self._inputs: list[npt.NDArray[Any]] = []
         self._outputs: list[npt.NDArray[Any]] = []
         self._last: list[Request] = []

@@ -1,4 +1,4 @@
-"""Commands that show and explain plans: ``report``, ``explain``, ``diff``, ``trace``."""
+"""Commands about plans: ``export``, ``report``, ``explain``, ``diff``, ``trace``, ``lint``."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli._options import Json, PlanFile, read_seconds
-from loadmaster.errors import InputError
+from loadmaster.cli._options import Json, PlanFile, Shapes, read_seconds
+from loadmaster.cli._output import print_result, say
+from loadmaster.errors import InputError, LoadmasterError
 
 if TYPE_CHECKING:
-    from loadmaster.problem import Problem, Solution
+    from loadmaster import Problem, Solution
 
-__all__ = ["register", "write_report"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (report, explain, diff, trace):
-        app.command()(command)
+__all__ = ["diff", "explain", "export", "lint", "report", "trace", "write_report"]
 
 
 def write_report(
@@ -33,11 +28,51 @@ def write_report(
     """Write the HTML report of the cheapest solution, and say where it is."""
     from loadmaster.files import write_atomically
     from loadmaster.plan import versions
-    from loadmaster.report.html import html_report
+    from loadmaster.report import html_report
 
     text = html_report(problem, solutions, failures=failures, measured=measured, versions=versions())
     write_atomically(path, text.encode())
-    typer.echo(f"loadmaster: the report is in {path}", err=True)
+    say(f"the report is in {path}")
+
+
+def export(
+    plan: PlanFile,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="openvino|onnxruntime|device-map|split-points|dot",
+            help="Format to write.",
+        ),
+    ] = "openvino",
+    onnx: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="onnxruntime: copy this model to --output with annotations in it."),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
+    ] = None,
+) -> None:
+    """Write a plan for another program: OpenVINO, ONNX Runtime, PyTorch or Graphviz."""
+    from loadmaster import api
+    from loadmaster.files import write_atomically
+    from loadmaster.plan import Plan
+
+    if onnx is not None:
+        if format != "onnxruntime" or output is None:
+            raise InputError(
+                "--onnx needs --format onnxruntime and an --output to write the annotated model to"
+            )
+        found = api.annotate_onnx(Plan.load(plan), onnx, output)
+        say(f"{found:,} nodes are annotated in {output}")
+        return
+    text = api.export(Plan.load(plan), format)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(output, text.encode())
 
 
 def report(
@@ -81,10 +116,8 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Explain a plan: bottleneck, critical path, cuts, waits, what-ifs; or why one op is where it is."""
+    from loadmaster import report
     from loadmaster.plan import Plan
-    from loadmaster.report import _explain
-    from loadmaster.report._documents import to_json
-    from loadmaster.report._tables import show
 
     seconds = read_seconds(again, "--re-place")
     loaded = Plan.load(plan)
@@ -92,27 +125,20 @@ def explain(
     if op is not None:
         if op not in problem.graph.index:
             raise InputError(f"{plan}: there is no op {op!r}{_similar(op, problem.graph.names)}")
-        document = _explain.op_document(problem, solution, problem.graph.index[op])
-        tables = _explain.op_tables(document)
-    else:
-        search = None if seconds is None else _search_again(solution, seconds)
-        document = _explain.explain_document(problem, solution, again=search)
-        tables = _explain.explain_tables(document)
-    if as_json:
-        typer.echo(to_json(document))
-    else:
-        show(tables)
+        one = report.op_document(problem, solution, problem.graph.index[op])
+        print_result(one, as_json, lambda: report.op_tables(one))
+        return
+    search = None if seconds is None else _search_again(solution, seconds)
+    document = report.explain_document(problem, solution, again=search)
+    print_result(document, as_json, lambda: report.explain_tables(document))
 
 
 def _search_again(solution: Solution, seconds: float) -> Callable[[Problem], float]:
     """Finds the cost of a fresh placement by the plan's method, or by the default one where that is not possible."""
     from loadmaster import api
-    from loadmaster.errors import LoadmasterError
-    from loadmaster.placers import PLACERS
 
     def cost(problem: Problem) -> float:
-        known = PLACERS.get(solution.method)
-        able = known is not None and known.supports(problem) is None
+        able = solution.method in api.methods_for(problem)
         method = solution.method if able else api.DEFAULT_METHOD
         try:
             return api.place(problem, method, budget=seconds, seed=solution.seed).cost
@@ -135,16 +161,11 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Show what differs between two plans: cost, loads, and the ops that moved."""
+    from loadmaster import report
     from loadmaster.plan import Plan
-    from loadmaster.report._diff import diff_document, diff_tables
-    from loadmaster.report._documents import to_json
-    from loadmaster.report._tables import show
 
-    document = diff_document(Plan.load(first), Plan.load(second))
-    if as_json:
-        typer.echo(to_json(document))
-    else:
-        show(diff_tables(document))
+    document = report.diff_document(Plan.load(first), Plan.load(second))
+    print_result(document, as_json, lambda: report.diff_tables(document))
 
 
 def trace(
@@ -158,9 +179,34 @@ def trace(
 
     from loadmaster.files import write_atomically
     from loadmaster.plan import Plan
-    from loadmaster.report.trace import trace_document
+    from loadmaster.report import trace_document
 
     loaded = Plan.load(plan)
     document = trace_document(loaded.problem(), loaded.placement(), measured=loaded.document.get("measured"))
     write_atomically(output, json.dumps(document, allow_nan=False).encode())
-    typer.echo(f"loadmaster: the trace is in {output}: open it at ui.perfetto.dev", err=True)
+    say(f"the trace is in {output}: open it at ui.perfetto.dev")
+
+
+def lint(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan.", show_default=False)],
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="The model that it should fit.")
+    ] = None,
+    shape: Shapes = None,
+    as_json: Json = False,
+) -> None:
+    """Say what is wrong or foolish about a plan; exit code 1 where it must not be run."""
+    from loadmaster import api
+    from loadmaster.plan import Plan
+    from loadmaster.report import to_json
+
+    findings = api.lint(Plan.load(plan), model, shape or ())
+    if as_json:
+        typer.echo(to_json([finding.document() for finding in findings]))
+    else:
+        for finding in findings:
+            typer.echo(f"{finding.level}: {finding.text} [{finding.rule}]")
+        if not findings:
+            typer.echo("nothing to complain of")
+    if any(finding.level == "error" for finding in findings):
+        raise typer.Exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from scipy.optimize import nnls
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.graph import Graph
 from loadmaster.problem._problem import classes_of
-from loadmaster.runtime.openvino._session import Session
+from loadmaster.runtime._session import Session
 
 __all__ = ["LinkFit", "fit_link", "measure_link", "split_features", "splits"]
 
@@ -105,14 +106,12 @@ def measure_link(
     ``seconds``: device -> (n,) seconds of ops. Each split is measured beside the first device alone, so that a
     machine that became slower or faster since profiling does not look like the price of a cut.
     """
-    import time
-
-    alone = session.load("single", device=pair[0])
+    alone = session.alone(pair[0])
     total = float(seconds[pair[0]].sum())
     computed, measured, cuts, size, scales = [], [], [], [], []
     for device in splits(graph, groups):
         placement = {name: pair[d] for name, d in zip(graph.names, device.tolist(), strict=True)}
-        candidate = session.load("hetero", placement=placement)
+        candidate = session.placed(placement)
         base, found = session.measure([alone, candidate], samples=samples)
         candidate.close()
         scale = total / base.median

@@ -13,13 +13,12 @@ import numpy.typing as npt
 from loadmaster.graph import Network, load_openvino
 from loadmaster.graph.onnx import parse_shapes
 from loadmaster.hardware import ORIGINS, Cluster, Link
-from loadmaster.problem import Problem, Serial
-from loadmaster.problem._model import ExecutionModel
+from loadmaster.problem import ExecutionModel, Problem, Serial
 from loadmaster.runtime._cache import Cache, model_hash
-from loadmaster.runtime.openvino._calibration import LinkFit, measure_link
+from loadmaster.runtime._link_costs import LinkFit, measure_link
+from loadmaster.runtime.openvino._device_profile import DeviceProfile, measure_profile
 from loadmaster.runtime.openvino._devices import DeviceSpec
-from loadmaster.runtime.openvino._op_times import DeviceProfile, measure_profile
-from loadmaster.runtime.openvino._session import Session
+from loadmaster.runtime.openvino._session import OpenVinoSession
 
 __all__ = ["ModelProfile", "profile_model"]
 
@@ -140,7 +139,7 @@ def profile_model(
         "openvino": openvino.__version__,
         "clock": clock,
     }
-    session: Session | None = None
+    session: OpenVinoSession | None = None
 
     def known(kind: str, more: Mapping[str, Any]) -> Any:
         found = None if cache is None or refresh else cache.get(kind, {**about, **more})
@@ -165,7 +164,7 @@ def profile_model(
             ):  # the same plugin, precision and threads: a core more or less makes no difference
                 profiles[spec.name] = twin
                 continue
-            session = session or Session(path, devices, given, clock=clock)
+            session = session or OpenVinoSession(path, devices, given, clock=clock)
             profiles[spec.name], fresh = measure_profile(session, graph, spec.name), True
             keep("profile", {"device": spec.text}, profiles[spec.name].document())
         partial = ModelProfile(network, tuple(devices), profiles, {}, False)
@@ -179,7 +178,7 @@ def profile_model(
                 if stored is not None:
                     links[kinds] = LinkFit(**stored)
                     continue
-                session = session or Session(path, devices, given, clock=clock)
+                session = session or OpenVinoSession(path, devices, given, clock=clock)
                 groups = [*partial.groups, *[list(group) for group in network.colocation]]
                 seconds = {d.name: partial.seconds(d.name) for d in (a, b)}
                 links[kinds], fresh = measure_link(session, graph, groups, (a.name, b.name), seconds), True

@@ -1,4 +1,5 @@
-"""What overlapping costs, fitted to traces: ops beside busy neighbours, one more submodel, a byte over a cut."""
+"""What pieces cost while devices overlap, fitted to traces: ops while other devices are busy, one more submodel, a
+byte over a cut."""
 
 from __future__ import annotations
 
