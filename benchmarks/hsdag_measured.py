@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 from benchmarks.openvino_runs import interval
-from loadmaster.runtime import Cache, Measurement, optimize, parse_devices, run_plan
+from loadmaster.optimize import optimize
+from loadmaster.runtime import Cache, Measurement
+from loadmaster.runtime.openvino import parse_devices, run_plan
 from loadmaster.zoo._export import export_model
 
 DEVICES = ["A=cpu:core=0", "B=cpu:core=1"]

@@ -28,20 +28,9 @@ from loadmaster.errors import InputError, RunError
 from loadmaster.plan import Plan
 from loadmaster.problem import Placement, Problem
 from loadmaster.problem._evaluator import evaluate
-from loadmaster.runtime import (
-    Cache,
-    Measurement,
-    ModelProfile,
-    Session,
-    lint,
-    parse_devices,
-    profile_model,
-    run_plan,
-)
-from loadmaster.runtime._measuring import _busy
-from loadmaster.runtime.openvino._calibration import split_features
-from loadmaster.runtime.openvino._session import Candidate
-from loadmaster.zoo._export import export_model
+from loadmaster.runtime import Cache, Candidate, Measurement, busy_ticks, lint, split_features
+from loadmaster.runtime.openvino import ModelProfile, OpenVinoSession, parse_devices, profile_model, run_plan
+from loadmaster.zoo import export_model
 
 MODELS = "resnet-50,inception-v3,bert-base,gpt2-decode,two-tower"
 
@@ -98,10 +87,10 @@ def equality(options: Options) -> None:
             path, profile = profiled(name, devices, options, links_too=False)
             problem = profile.problem()
             specs = parse_devices(devices)
-            with Session(path, specs, clock=options.clock) as session:
+            with OpenVinoSession(path, specs, clock=options.clock) as session:
 
                 def load(
-                    placement: Placement, session: Session = session, problem: Problem = problem
+                    placement: Placement, session: OpenVinoSession = session, problem: Problem = problem
                 ) -> Candidate:
                     return session.load("hetero", placement=placement.to_names(problem))
 
@@ -205,7 +194,9 @@ class Guess:
     cuts: int
 
 
-def prediction_row(name: str, log: Log, session: Session, guesses: Sequence[Guess], options: Options) -> None:
+def prediction_row(
+    name: str, log: Log, session: OpenVinoSession, guesses: Sequence[Guess], options: Options
+) -> None:
     """Measure in batches, all of a batch and one device alone in turns, twice; then compare."""
     alone = session.load("single", device="A")
     numbers = [n for n in range(len(guesses)) if n not in log.rows]
@@ -239,9 +230,9 @@ def wait_for_calm(patience: float) -> None:
     """Until the machine does nothing else for two seconds, or the patience is over."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
-        before = sum(_busy().values())
+        before = sum(busy_ticks().values())
         time.sleep(2.0)
-        if sum(_busy().values()) - before <= 0.1 * 2.0 * os.sysconf("SC_CLK_TCK"):
+        if sum(busy_ticks().values()) - before <= 0.1 * 2.0 * os.sysconf("SC_CLK_TCK"):
             return
 
 
@@ -256,7 +247,7 @@ def prediction(options: Options) -> None:
             options.folder / f"prediction-{short(name)}-hetero-{options.clock}.jsonl",
             {"graph": problem.graph.digest, "classes": problem.classes, "seed": options.seed},
         )
-        with Session(path, parse_devices(devices), clock=options.clock) as session:
+        with OpenVinoSession(path, parse_devices(devices), clock=options.clock) as session:
             guesses = [
                 Guess(
                     "hetero",

@@ -43,15 +43,30 @@ from benchmarks.openvino_runs import (
 from benchmarks.resumable import Log
 from loadmaster import api
 from loadmaster.errors import RunError
-from loadmaster.optimize._optimize import MODELS
-from loadmaster.optimize._refine import chains
+from loadmaster.optimize import MODELS, chains, optimize
 from loadmaster.problem import Pipeline, Placement, Problem
-from loadmaster.runtime import Cache, Measurement, Session, cut, optimize, parse_devices, profile_model
-from loadmaster.runtime._overlap_costs import OverlapFit, fit_overlap, predict
-from loadmaster.runtime.openvino._devices import Devices
-from loadmaster.runtime.openvino._flow import Flow, Job
-from loadmaster.runtime.openvino._plans import STREAM, Line, overlapping_cores
-from loadmaster.runtime.openvino._session import Candidate
+from loadmaster.runtime import (
+    Cache,
+    Candidate,
+    Flow,
+    Job,
+    Line,
+    Measurement,
+    OverlapFit,
+    cut,
+    fit_overlap,
+    predict,
+)
+from loadmaster.runtime.openvino import (
+    STREAM,
+    Devices,
+    OpenVinoSession,
+    Overlapped,
+    draw_inputs,
+    overlapping_cores,
+    parse_devices,
+    profile_model,
+)
 
 DEVICES = ["A=cpu:core=0", "B=cpu:core=1"]
 
@@ -120,13 +135,13 @@ def equality(options: Options) -> None:
     specs = parse_devices(DEVICES)
     for name in options.models:
         path, profile = profiled(name, DEVICES, options, links_too=False)
-        with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
+        with OpenVinoSession(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
             for how, more in (("concurrent", {}), ("pipeline", {"items": 4})):
                 problem = profile.problem(model=MODELS[how])
 
                 def load(
                     placement: Placement,
-                    session: Session = session,
+                    session: OpenVinoSession = session,
                     problem: Problem = problem,
                     how: str = how,
                     more: dict[str, int] = more,
@@ -148,7 +163,7 @@ def prediction(options: Options, execution: str) -> None:
             options.folder / f"prediction-{short(name)}-{execution}-{options.clock}.jsonl",
             {"graph": problem.graph.digest, "classes": problem.classes, "seed": options.seed},
         )
-        with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
+        with OpenVinoSession(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
             wait_for_calm(options.patience)
             fit = fitted(session, problem, execution, options.seed + 1)
             guesses = []
@@ -192,7 +207,7 @@ def overlapping(problem: Problem, count: int, seed: int) -> list[Placement]:
     return found
 
 
-def fitted(session: Session, problem: Problem, execution: str, seed: int) -> OverlapFit:
+def fitted(session: OpenVinoSession, problem: Problem, execution: str, seed: int) -> OverlapFit:
     """Costs fitted to traces of four varied placements."""
     traced = []
     for placement in overlapping(problem, 6, seed):
@@ -215,8 +230,6 @@ def memory() -> float:
 def endurance(options: Options) -> None:
     """Many inferences in a row: memory and threads after a tenth of them, and at the end."""
     from loadmaster.graph.openvino import openvino_model
-    from loadmaster.runtime._inputs import draw_inputs
-    from loadmaster.runtime.openvino._overlap import Overlapped
 
     for name in options.models:
         path, specs = model_file(name, options), parse_devices(DEVICES)
@@ -293,7 +306,7 @@ LOOP = """
 import sys, itertools, numpy as np, loadmaster, signal, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without it
 from loadmaster.graph.openvino import openvino_model
-from loadmaster.runtime._inputs import draw_inputs
+from loadmaster.runtime.openvino import draw_inputs
 x = tuple(draw_inputs(openvino_model(sys.argv[1]), 0))
 try:
     with loadmaster.open(sys.argv[1], sys.argv[2]) as net:

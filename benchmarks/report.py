@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from loadmaster import api
-from loadmaster.report.html import html_report
+from loadmaster.report import html_report
 
 FLAGS = [
     "--no-sandbox",

@@ -35,9 +35,8 @@ def reproduce(
 ) -> None:
     """Make the tables of a paper again, beside the published numbers; goes on where a run was stopped."""
     from loadmaster.report import to_json
-    from loadmaster.reproduce import Scope
+    from loadmaster.reproduce import Scope, require_plots
     from loadmaster.reproduce import reproduce as run
-    from loadmaster.reproduce._page import require_plots
 
     require_plots()
     folder = workloads or os.environ.get("LOADMASTER_WORKLOADS")

@@ -1,27 +1,19 @@
-"""The command line as scripts and people use it: exit codes, one-sentence errors, JSON that is a contract."""
+"""``place``, ``evaluate``, ``compare`` and ``inspect``: JSON that is a contract, tables for people."""
+
+from __future__ import annotations
 
 import json
-import math
-import os
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from commands import error, result, run, write
 
-from loadmaster import __version__, api
-from loadmaster.cli import app
-from loadmaster.graph import layered
-from loadmaster.graph._file import dump_graph
-from loadmaster.placers import PLACERS, Progress
+from loadmaster import api
+from loadmaster.placers import PLACERS
 from loadmaster.plan import Plan
 from loadmaster.problem import MODELS
-from loadmaster.report._live import describe
-from loadmaster.report._units import bytes_text, seconds_text
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text())
 PLACE_KEYS = {
     "cost",
     "bound",
@@ -43,51 +35,7 @@ PLACE_KEYS = {
 }
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def strict_json(text):
-    def refuse(constant):
-        raise AssertionError(f"{constant} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
-def result(*arguments):
-    """The JSON that a command prints."""
-    outcome = run(*arguments, "--json")
-    assert outcome.exit_code == 0, outcome.output
-    return strict_json(outcome.stdout)
-
-
-def error(*arguments, code=2):
-    """The one sentence that a command prints when it fails."""
-    outcome = run(*arguments)
-    assert outcome.exit_code == code, outcome.output
-    assert outcome.stdout == ""
-    lines = outcome.stderr.splitlines()
-    assert len(lines) == 1, outcome.stderr
-    assert lines[0].startswith("loadmaster: error: ")
-    return lines[0]
-
-
-def write(path, data):
-    path.write_text(json.dumps(data))
-    return path
-
-
-@pytest.fixture
-def workload(tmp_path):
-    nodes = [
-        {"id": i, "cpuLatency": 10, "fpgaLatency": 1, "size": 1, "supportedOnFpga": i != 3} for i in range(6)
-    ]
-    edges = [{"sourceId": i, "destId": i + 1, "cost": 0.25} for i in range(5)]
-    data = {"maxFPGAs": 2, "maxCPUs": 1, "maxSizePerFPGA": 5, "nodes": nodes, "edges": edges}
-    return write(tmp_path / "workload.json", data)
-
-
-# -- place ---------------------------------------------------------------------------------------------------
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text())
 
 
 @pytest.mark.parametrize("model", ["serial", "concurrent", "pipeline", "offload"])
@@ -206,9 +154,6 @@ def test_tables_are_printed_for_people(workload):
     assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
-# -- evaluate ------------------------------------------------------------------------------------------------
-
-
 def golden_cases():
     """One case with a schedule, an order, calls, violations and an undefined cost each, and some more."""
     for entry in GOLDEN:
@@ -290,9 +235,6 @@ def test_surplus_groups_are_a_violation(tmp_path, workload):
     assert sum("not one of the problem's devices" in text for text in found["why"]) == 3
 
 
-# -- compare, methods, inspect, export -----------------------------------------------------------------------
-
-
 def test_compare_prints_a_list_of_place_objects():
     found = result("compare", "zoo:layered-20", "--methods", "single,random", "--evaluations", 20)
     assert [entry["method"] for entry in found] == ["single", "random"]
@@ -307,16 +249,6 @@ def test_compare_takes_all_methods_that_can_by_default():
     methods = [entry["method"] for entry in found]
     assert "heft" not in methods
     assert {"single", "random"} <= set(methods)
-
-
-def test_methods_are_listed():
-    found = {entry["name"]: entry for entry in result("methods")}
-    assert list(found) == list(PLACERS)
-    assert found["heft"]["models"] == ["concurrent"]
-    assert "pipeline" in found["heft"]["unsupported"]
-    assert found["single"]["models"] == ["serial", "concurrent", "pipeline", "offload"]
-    shown = run("methods").stdout
-    assert all(name in shown for name in PLACERS)
 
 
 def test_inspect_shows_what_is_there(workload):
@@ -352,207 +284,3 @@ def test_every_command_takes_an_empty_model():
     assert (found["cost"], found["gap"], found["optimal"], found["placement"]) == (0.0, 0.0, True, {})
     assert run("place", "zoo:layered-0", "--method", "single").exit_code == 0
     assert run("inspect", "zoo:layered-0").exit_code == 0
-
-
-def test_plans_are_exported(tmp_path):
-    plan = tmp_path / "plan.json"
-    found = result("place", "zoo:layered-10", "--method", "single", "-o", plan)
-    assert strict_json(run("export", plan).stdout) == found["placement"]
-    out = tmp_path / "plan.dot"
-    outcome = run("export", plan, "--format", "dot", "-o", out)
-    assert (outcome.exit_code, outcome.stdout) == (0, "")
-    assert out.read_text().startswith('digraph "layered-10" {')
-    assert "the format 'png' is unknown" in error("export", plan, "-f", "png")
-    assert "is not a plan" in error("export", write(tmp_path / "other.json", {}))
-
-
-# -- what goes wrong -----------------------------------------------------------------------------------------
-
-
-def test_files_that_are_wrong(tmp_path, workload):
-    assert "none.json: there is no such file" in error("place", tmp_path / "none.json")
-    assert "cannot be read" in error("place", tmp_path)
-    half = tmp_path / "half.json"
-    half.write_bytes(workload.read_bytes()[:200])
-    assert "half.json: is not valid JSON" in error("place", half)
-    assert "is not a workload, a graph, a problem or a plan" in error(
-        "place", write(tmp_path / "x.json", {"a": 1})
-    )
-    data = json.loads(workload.read_text())
-    data["nodes"][2]["cpuLatency"] = "slow"
-    assert "node 2: 'cpuLatency' must be a number" in error("inspect", write(tmp_path / "y.json", data))
-    assert "the zoo has no graph 'unicorn'" in error("place", "zoo:unicorn")
-
-
-def test_options_that_are_wrong(workload):
-    assert "no method 'magic'" in error("place", workload, "--method", "magic")
-    assert "no method 'magic'" in error("compare", workload, "--methods", "single,magic")
-    assert "no method to compare" in error("compare", workload, "--methods", ",")
-    assert "'quantum' is unknown" in error("place", workload, "--model", "quantum")
-    assert "contiguity='total'" in error("place", workload, "--contiguity", "total")
-    assert "the pipeline model has no setting 'schedule'" in error("place", workload, "--schedule", "event")
-    assert "max_calls must be a whole number >= 1" in error(
-        "place", workload, "--model", "offload", "--max-calls", 0
-    )
-    assert "there is no device 'moon'" in error("place", workload, "--pin", "0=moon")
-    assert "no op is called '77'" in error("place", workload, "--forbid", "77=acc0")
-    assert "which brings its own devices" in error("place", workload, "--cluster", "2acc")
-    assert "no cluster called 'big'" in error("place", "zoo:layered-3", "--cluster", "big")
-    assert ">= 1 evaluations" in error("place", workload, "--evaluations", 0)
-    assert "heft cannot place this problem" in error("place", workload, "--method", "heft")
-    for budget in ("soon", "-3s", "3 parsecs", "", "nan", "inf"):
-        assert "is not a time" in error("place", workload, f"--budget={budget}")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["place"],
-        ["place", "x", "--bogus"],
-        ["fly"],
-        ["place", "x", "--seed", "y"],
-        ["evaluate", "zoo:layered-3"],
-    ],
-)
-def test_wrong_usage_exits_with_2(arguments):
-    outcome = run(*arguments)
-    assert outcome.exit_code == 2
-    assert outcome.stdout == ""
-    assert "Traceback" not in outcome.output
-
-
-def test_an_infeasible_problem_exits_with_3(workload):
-    assert "pinned to device 'acc0'" in error("place", workload, "--pin", "3=acc0", code=3)
-    assert "pinned to device 'acc0'" in error(
-        "compare", workload, "--methods", "single,random", "--pin", "3=acc0", code=3
-    )
-
-
-def test_placements_that_are_wrong(tmp_path, workload):
-    plan = tmp_path / "plan.json"
-    result("place", "zoo:layered-6", "--method", "single", "-o", plan)
-    assert "is a plan for another model" in error("evaluate", workload, "--placement", plan)
-    content = plan.read_bytes()
-    plan.write_bytes(content[: len(content) // 2])
-    assert "plan.json: is not valid JSON" in error("evaluate", "zoo:layered-6", "--placement", plan)
-    assert "there is no such file" in error("evaluate", workload, "--placement", tmp_path / "none.json")
-    bare = write(tmp_path / "bare.json", {"placement": {"0": "acc0"}})
-    assert "leaves out op '1', '2', '3' and 2 more" in error("evaluate", workload, "--placement", bare)
-
-
-def test_where_to_write_is_checked_before_the_search(tmp_path):
-    for target, message in (
-        (tmp_path, "is a folder"),
-        (tmp_path / "none" / "plan.json", "there is no folder"),
-    ):
-        assert message in error(
-            "place", "zoo:layered-300", "--method", "random", "--budget", "1h", "-o", target
-        )
-
-
-def test_the_result_is_printed_even_if_the_plan_cannot_be_written(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    outcome = run("place", "zoo:layered-5", "--method", "single", "-o", tmp_path / "plan.json", "--json")
-    assert outcome.exit_code == 2
-    assert strict_json(outcome.stdout)["feasible"] is True
-    assert "No space left on device" in outcome.stderr
-
-
-# -- as a process --------------------------------------------------------------------------------------------
-
-COMMAND = [sys.executable, "-m", "loadmaster.cli"]
-
-
-def test_version_and_help():
-    assert run("--version").stdout == f"loadmaster {__version__}\n"
-    for command in ("inspect", "place", "evaluate", "compare", "methods", "export"):
-        assert command in run("--help").stdout
-        assert run(command, "--help").exit_code == 0
-    assert (
-        __version__
-        in subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True).stdout
-    )
-
-
-def test_standard_output_is_json_and_nothing_else(tmp_path):
-    file = write(tmp_path / "graph.json", dump_graph(layered(12)))
-    arguments = ["place", str(file), "--evaluations", "30", "--json"]
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=True)
-    assert strict_json(done.stdout)["feasible"] is True
-    assert done.stderr == ""
-
-
-INTERRUPTED = """
-import signal
-from loadmaster.cli import main
-from loadmaster.report._live import LiveProgress
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a script runs in the background
-told = []
-
-def interrupt(progress, state):
-    told.append(state)
-    if sum(state.cost < float("inf") for state in told) == 1:
-        signal.raise_signal(signal.SIGINT)
-
-LiveProgress.__call__ = interrupt
-main()
-"""
-
-
-def test_ctrl_c_keeps_the_best(tmp_path):
-    plan = tmp_path / "plan.json"
-    arguments = ["place", "zoo:layered-60", "--method", "random", "--budget", "1h", "-o", str(plan), "--json"]
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert strict_json(done.stdout)["stopped"] == "interrupted"
-    assert done.stderr == "loadmaster: interrupted: this is the best so far\n"
-    assert Plan.load(plan).document["stopped"] == "interrupted"
-
-
-def test_ctrl_c_ends_a_comparison_with_what_is_there():
-    arguments = [
-        "compare",
-        "zoo:layered-60",
-        "--methods",
-        "single,random,annealing",
-        "--budget",
-        "1h",
-        "--json",
-    ]
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert [entry["stopped"] for entry in strict_json(done.stdout)][-1] == "interrupted"
-    assert done.stderr == "loadmaster: interrupted: this is what was found so far\n"
-
-
-def test_progress_shows_incumbent_bound_and_gap():
-    assert describe(None) == "compiling kernels (first run only) …"
-    assert describe(Progress("heft", 2.0, 0, math.inf, 1.0)) == "compiling kernels (first run only) …"
-    assert "no feasible placement yet" in describe(Progress("heft", 2.0, 5, math.inf, 1.0))
-    line = describe(Progress("heft", 3.14, 1234, 0.004, 0.003))
-    assert line == "heft  3.10 s  1,234 evaluations  cost 4.00 ms  bound 3.00 ms  gap 25.00 %"
-
-
-def test_numbers_are_shown_as_people_read_them():
-    times = {
-        0.0: "0 s",
-        3e-9: "3.00 ns",
-        4.56e-5: "45.60 µs",
-        0.01779: "17.79 ms",
-        1.5: "1.50 s",
-        7200: "7,200 s",
-    }
-    assert {seconds: seconds_text(seconds) for seconds in times} == times
-    sizes = {0: "0 B", 1023: "1,023 B", 1536: "1.5 KiB", 2**34: "16.0 GiB"}
-    assert {size: bytes_text(size) for size in sizes} == sizes
-
-
-def test_a_closed_pipe_is_no_error():
-    script = f"{' '.join(COMMAND)} methods --json | true"
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
-    assert "Traceback" not in done.stderr
-    assert "Error" not in done.stderr

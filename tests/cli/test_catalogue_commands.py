@@ -1,11 +1,23 @@
-"""Clusters, costs and coarsening from the command line."""
+"""``methods`` and ``clusters``; clusters and costs from files."""
 
-import json
+from __future__ import annotations
 
 import pytest
-from test_cli import error, result, run
+from commands import error, result, run
 
 from loadmaster.hardware import preset_names
+from loadmaster.placers import PLACERS
+
+
+def test_methods_are_listed():
+    found = {entry["name"]: entry for entry in result("methods")}
+    assert list(found) == list(PLACERS)
+    assert found["heft"]["models"] == ["concurrent"]
+    assert "pipeline" in found["heft"]["unsupported"]
+    assert found["single"]["models"] == ["serial", "concurrent", "pipeline", "offload"]
+    shown = run("methods").stdout
+    assert all(name in shown for name in PLACERS)
+
 
 TOML = """\
 [[device]]
@@ -68,40 +80,3 @@ def test_scaling_to_a_total(cluster):
     assert found["devices"][0]["cost_alone"] == pytest.approx(0.016)
     assert "scaled to cpu=0.016 s" in found["costs_from"]
     assert "--scale-to" in error("inspect", "zoo:layered-20", "--cluster", cluster, "--scale-to", "16ms")
-
-
-@pytest.mark.parametrize("model", ["serial", "concurrent", "pipeline", "offload"])
-def test_placing_groups_gives_a_solution_of_the_full_problem(model, tmp_path):
-    plan = tmp_path / "plan.json"
-    common = ("zoo:layered-60", "--model", model, "--method", "local-search", "--evaluations", 300)
-    found = result("place", *common, "--coarsen", "chain,matching:15", "-o", plan)
-    assert len(found["placement"]) == 60
-    assert found["feasible"]
-    assert found["evaluations"] <= 300
-    assert found["parameters"]["coarsen"] == "chain,matching:15"
-    full = result("place", *common)
-    assert found["bound"] == full["bound"]
-    again = result("evaluate", "zoo:layered-60", "--placement", plan, "--model", model)
-    assert again["cost"] == found["cost"]
-
-
-def test_compare_places_groups_too():
-    found = result("compare", "zoo:layered-60", "--methods", "single,heft", "--coarsen", "matching:10")
-    assert [entry["parameters"]["coarsen"] for entry in found] == ["matching:10", "matching:10"]
-
-
-def test_inspect_says_how_many_groups_there_are():
-    found = result("inspect", "zoo:layered-60", "--coarsen", "matching:10")
-    assert found["coarse"]["groups"] == 10
-    assert found["ops"] == 60
-    assert "10 groups" in run("inspect", "zoo:layered-60", "--coarsen", "matching:10").stdout
-
-
-def test_an_unknown_rule_is_refused():
-    assert "'chian'" in error("place", "zoo:layered-20", "--coarsen", "chian")
-
-
-def test_groups_from_a_file(tmp_path):
-    groups = tmp_path / "groups.json"
-    groups.write_text(json.dumps([[f"op{v}" for v in range(20)]]))
-    assert result("inspect", "zoo:layered-20", "--coarsen", f"fused:{groups}")["coarse"]["groups"] == 1
