@@ -1,26 +1,10 @@
-"""Plans for other programs."""
+"""Plans as pictures, by Graphviz."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-
-from loadmaster.errors import InputError
-from loadmaster.export._onnxruntime import annotate, layer_assignment, write_annotated
-from loadmaster.export._torch import device_map, split_points
 from loadmaster.plan import Plan
 
-__all__ = [
-    "EXPORTERS",
-    "annotate",
-    "device_map",
-    "export",
-    "graphviz",
-    "layer_assignment",
-    "openvino_affinity",
-    "split_points",
-    "write_annotated",
-]
+__all__ = ["graphviz"]
 
 COLOURS = (
     "#8dd3c7",
@@ -37,11 +21,6 @@ COLOURS = (
 """Fill colours of devices, repeated where there are more devices."""
 
 CUT_COLOUR = "#d7301f"
-
-
-def openvino_affinity(plan: Plan) -> str:
-    """``{friendly_name: device}``, to be set as the affinity of each op of an OpenVINO model under HETERO."""
-    return json.dumps(plan.document["placement"], indent=1, ensure_ascii=False) + "\n"
 
 
 def graphviz(plan: Plan) -> str:
@@ -86,20 +65,3 @@ def _quoted(text: str) -> str:
         .replace("\0", "")
     )
     return f'"{escaped}"'
-
-
-EXPORTERS: dict[str, Callable[[Plan], str]] = {
-    "openvino": openvino_affinity,
-    "onnxruntime": layer_assignment,
-    "device-map": device_map,
-    "split-points": split_points,
-    "dot": graphviz,
-}
-"""Format name -> exporter."""
-
-
-def export(plan: Plan, format: str) -> str:
-    """The plan in another program's format, as text."""
-    if format not in EXPORTERS:
-        raise InputError(f"the format {format!r} is unknown: choose one of {', '.join(EXPORTERS)}")
-    return EXPORTERS[format](plan)
