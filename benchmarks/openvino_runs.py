@@ -26,19 +26,8 @@ from loadmaster import api
 from loadmaster.errors import RunError
 from loadmaster.plan import Plan
 from loadmaster.problem import Placement, Problem
-from loadmaster.runtime import (
-    Cache,
-    Candidate,
-    Measurement,
-    ModelProfile,
-    Session,
-    lint,
-    parse_devices,
-    profile_model,
-    run_plan,
-)
-from loadmaster.runtime._measuring import _busy
-from loadmaster.runtime.openvino._calibration import split_features
+from loadmaster.runtime import Cache, Candidate, Measurement, busy_ticks, lint, split_features
+from loadmaster.runtime.openvino import ModelProfile, OpenVinoSession, parse_devices, profile_model, run_plan
 from loadmaster.studies import Case, Row, Rows, Scope, Study, run_cases, solved
 from loadmaster.zoo import export_model
 
@@ -118,7 +107,7 @@ def equality(name: str, devices: list[str], options: Options) -> Row:
     """Random placements of co-location groups on two or three devices, against the unplaced model."""
     path, profile = profiled(name, devices, options, links_too=False)
     problem = profile.problem()
-    with Session(path, parse_devices(devices), clock=options.clock) as session:
+    with OpenVinoSession(path, parse_devices(devices), clock=options.clock) as session:
 
         def load(placement: Placement) -> Candidate:
             return session.load("hetero", placement=placement.to_names(problem))
@@ -211,7 +200,12 @@ class Guess:
 
 
 def prediction_row(
-    name: str, runtime: str, problem: Problem, session: Session, guesses: Sequence[Guess], options: Options
+    name: str,
+    runtime: str,
+    problem: Problem,
+    session: OpenVinoSession,
+    guesses: Sequence[Guess],
+    options: Options,
 ) -> Row:
     """Measure in batches, all of a batch and one device alone in turns, twice; then compare."""
     kept = options.kept("prediction", name, runtime)
@@ -249,9 +243,9 @@ def wait_for_calm(patience: float) -> None:
     """Until the machine does nothing else for two seconds, or the patience is over."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
-        before = sum(_busy().values())
+        before = sum(busy_ticks().values())
         time.sleep(2.0)
-        if sum(_busy().values()) - before <= 0.1 * 2.0 * os.sysconf("SC_CLK_TCK"):
+        if sum(busy_ticks().values()) - before <= 0.1 * 2.0 * os.sysconf("SC_CLK_TCK"):
             return
 
 
@@ -260,7 +254,7 @@ def prediction(name: str, options: Options) -> Row:
     devices = ["A=cpu", "B=cpu"]
     path, profile = profiled(name, devices, options)
     problem = profile.problem()
-    with Session(path, parse_devices(devices), clock=options.clock) as session:
+    with OpenVinoSession(path, parse_devices(devices), clock=options.clock) as session:
         guesses = [
             Guess(
                 "hetero",

@@ -41,23 +41,30 @@ from benchmarks.openvino_runs import (
 )
 from loadmaster import api
 from loadmaster.errors import RunError
-from loadmaster.optimize import optimize
-from loadmaster.optimize._optimize import MODELS
-from loadmaster.optimize._refine import chains
+from loadmaster.optimize import MODELS, chains, optimize
 from loadmaster.problem import Pipeline, Placement, Problem
 from loadmaster.runtime import (
     Cache,
     Candidate,
-    Session,
+    Flow,
+    Job,
+    Line,
+    OverlapFit,
     cut,
+    fit_overlap,
+    predict,
+)
+from loadmaster.runtime.openvino import (
+    STREAM,
+    Devices,
+    OpenVinoSession,
+    Overlapped,
+    draw_inputs,
+    overlapping_cores,
     parse_devices,
     profile_model,
     run_plan,
 )
-from loadmaster.runtime._overlap_costs import OverlapFit, fit_overlap, predict
-from loadmaster.runtime.openvino._devices import Devices
-from loadmaster.runtime.openvino._flow import Flow, Job
-from loadmaster.runtime.openvino._plans import STREAM, Line, overlapping_cores
 from loadmaster.studies import Case, Row, Scope, Study
 
 __all__ = ["STUDY"]
@@ -129,7 +136,7 @@ def equality(name: str, how: str, options: Options) -> Row:
     specs, more = parse_devices(DEVICES), {"items": 4} if how == "pipeline" else {}
     path, profile = profiled(name, DEVICES, options, links_too=False)
     problem = profile.problem(model=MODELS[how])
-    with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
+    with OpenVinoSession(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
 
         def load(placement: Placement) -> Candidate:
             return session.load(how, pieces=cut(problem, placement), **more)
@@ -143,7 +150,7 @@ def prediction(name: str, execution: str, options: Options) -> Row:
     path, profile = profiled(name, DEVICES, options, links_too=False)
     problem = profile.problem(model=MODELS[execution])
     more = {"items": STREAM // 2} if execution == "pipeline" else {}
-    with Session(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
+    with OpenVinoSession(path, specs, cores=overlapping_cores(specs), clock=options.clock) as session:
         wait_for_calm(options.patience)
         fit = fitted(session, problem, execution, options.seed + 1)
         guesses = []
@@ -181,7 +188,7 @@ def overlapping(problem: Problem, count: int, seed: int) -> list[Placement]:
     return found
 
 
-def fitted(session: Session, problem: Problem, execution: str, seed: int) -> OverlapFit:
+def fitted(session: OpenVinoSession, problem: Problem, execution: str, seed: int) -> OverlapFit:
     """Costs fitted to traces of four varied placements."""
     traced = []
     for placement in overlapping(problem, 6, seed):
@@ -204,8 +211,6 @@ def memory() -> float:
 def endurance(name: str, options: Options) -> Row:
     """Many inferences in a row: memory and threads after a tenth of them, and at the end."""
     from loadmaster.graph.openvino import openvino_model
-    from loadmaster.runtime._inputs import draw_inputs
-    from loadmaster.runtime.openvino._overlap import Overlapped
 
     path, specs = model_file(name, options), parse_devices(DEVICES)
     profile = profile_model(path, specs, cache=cache(options), clock=options.clock, links_too=False)
@@ -283,7 +288,7 @@ LOOP = """
 import sys, itertools, numpy as np, loadmaster, signal, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without it
 from loadmaster.graph.openvino import openvino_model
-from loadmaster.runtime._inputs import draw_inputs
+from loadmaster.runtime.openvino import draw_inputs
 x = tuple(draw_inputs(openvino_model(sys.argv[1]), 0))
 try:
     with loadmaster.open(sys.argv[1], sys.argv[2]) as net:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from loadmaster import api
-from loadmaster.report.html import html_report
+from loadmaster.report import html_report
 from loadmaster.studies import Case, Row, Scope, Study, solved
 
 __all__ = ["STUDY"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loadmaster.hardware import Cluster, Device, Link
     from loadmaster.plan import Plan
     from loadmaster.problem import Evaluation, Placement, Problem, Solution
-    from loadmaster.runtime.openvino._net import open_plan as open
+    from loadmaster.runtime.openvino import open_plan as open
 
 __version__ = "0.1.0"
 
@@ -69,7 +69,7 @@ def __getattr__(name: str) -> Any:
     if name in ("api", "zoo"):
         return importlib.import_module(f"loadmaster.{name}")
     if name == "open":
-        return importlib.import_module("loadmaster.runtime.openvino._net").open_plan
+        return importlib.import_module("loadmaster.runtime.openvino").open_plan
     if name in _HOME:
         return getattr(importlib.import_module(f"loadmaster.{_HOME[name]}"), name)
     raise AttributeError(f"module 'loadmaster' has no attribute {name!r}")

@@ -7,21 +7,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import msgspec
 import numpy as np
 
 from loadmaster import zoo
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
-from loadmaster.files import read_json
+from loadmaster.files import check_writable, read_json
 from loadmaster.graph import Graph, Network, is_graph, layered, load_onnx, load_openvino, parse_graph
 from loadmaster.graph.workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
-from loadmaster.hardware import Cluster, Costs, estimate, load_cluster, parse_totals, read_costs, scale_to
-from loadmaster.placers import get_placer
+from loadmaster.hardware import (
+    Cluster,
+    Costs,
+    estimate,
+    load_cluster,
+    parse_totals,
+    preset,
+    preset_names,
+    read_costs,
+    scale_to,
+)
+from loadmaster.placers import PLACERS, get_placer
+from loadmaster.placers import parameters as parameters_of
 from loadmaster.placers.auto import Auto, lineup_of
 from loadmaster.placers.frame.coarsened import place_coarse
 from loadmaster.placers.frame.placer import Placer
@@ -30,6 +41,7 @@ from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.rules.single import Single
 from loadmaster.plan import Plan, is_plan, is_profile, parse_profile, placement_from_document
 from loadmaster.problem import (
+    MODELS,
     Concurrent,
     Evaluator,
     ExecutionModel,
@@ -47,6 +59,11 @@ from loadmaster.problem import (
 )
 from loadmaster.problem.coarsening import Coarsening
 from loadmaster.problem.coarsening import coarsen as make_groups
+
+if TYPE_CHECKING:
+    from loadmaster.placers.learned.gdp.pretraining import Report
+    from loadmaster.runtime import Cache, Finding, PlanRun
+    from loadmaster.runtime.openvino import DeviceSpec, ModelProfile
 
 __all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "read_placement"]
 
@@ -454,3 +471,232 @@ def _split_placement(
     forbidden[:, place_of] = target.forbidden
     pin = np.where(target.pin >= 0, place_of[target.pin], -1).astype(np.int32)
     return replace(wide, pin=pin, forbidden=forbidden), placement
+
+
+# -- what there is -------------------------------------------------------------------------------------------
+
+__all__ += ["cluster", "clusters", "coarsened", "methods", "methods_for", "write_zoo_model", "zoo_models"]
+
+
+def cluster(name: str | Path) -> Cluster:
+    """A cluster: a preset by name, or a TOML file."""
+    return load_cluster(name)
+
+
+def clusters() -> list[Cluster]:
+    """The presets."""
+    return [preset(name) for name in preset_names()]
+
+
+def coarsened(problem: Problem, rules: str) -> Coarsening:
+    """The problem with ops in groups, by rules such as ``"colour,chain"``."""
+    return make_groups(problem, rules)
+
+
+def methods() -> list[dict[str, Any]]:
+    """Every method: what it is, its parameters, and the execution models that it supports or why not."""
+    examples = {name: problem("zoo:layered-4", model=name) for name in MODELS}
+    found = []
+    for name, placer in PLACERS.items():
+        reasons = {model: placer.supports(example) for model, example in examples.items()}
+        found.append(
+            {
+                "name": name,
+                "summary": placer.summary,
+                "models": [model for model, reason in reasons.items() if reason is None],
+                "unsupported": {model: reason for model, reason in reasons.items() if reason is not None},
+                "parameters": parameters_of(placer),
+            }
+        )
+    return found
+
+
+def methods_for(problem: Problem) -> list[str]:
+    """The names of the methods that support a problem."""
+    return [name for name, placer in PLACERS.items() if placer.supports(problem) is None]
+
+
+def zoo_models() -> list[dict[str, Any]]:
+    """The models of the zoo, and whether :func:`write_zoo_model` writes them."""
+    return [
+        {
+            "name": name,
+            "ops": model.graph.n,
+            "parameters": model.parameters,
+            "macs": model.macs,
+            "runs": name in zoo.EXPORTABLE,
+        }
+        for name, model in ((name, zoo.model(name)) for name in zoo.names())
+    ]
+
+
+def write_zoo_model(name: str, path: str | Path, *, seed: int = 0) -> dict[str, Any]:
+    """Write a model of the zoo as an OpenVINO IR that runs, with random weights; what it holds."""
+    zoo.export_model(name, path, seed=seed)
+    layers, ops = load_openvino(path, counting="layers").graph, load_openvino(path).graph
+    return {
+        "model": name,
+        "file": str(path),
+        "layers": layers.n,
+        "layer_edges": len(layers.arcs[0]),
+        "ops": ops.n,
+        "edges": len(ops.arcs[0]),
+        "hash": ops.digest,
+    }
+
+
+# -- training the policy of gdp ------------------------------------------------------------------------------
+
+__all__ += ["finetune", "pretrain"]
+
+
+def pretrain(
+    out: str | Path,
+    *,
+    minutes: float | None = None,
+    generations: int | None = None,
+    seed: int = 0,
+    left_out: Sequence[str] = (),
+    resume: bool = False,
+    context: bool = True,
+    log_dir: str = "",
+    workers: int | None = None,
+    on_report: Callable[[Report], None] = lambda report: None,
+) -> dict[str, Any]:
+    """Train the policy of ``gdp`` on random graphs and the zoo's families; how the weights in ``out`` were made.
+
+    The state of the run is in ``out.state`` while it lasts; ``resume`` goes on from there.
+    """
+    from loadmaster.placers.learned.gdp import pretraining, save_weights
+
+    state = f"{out}.state"
+    check_writable(out)
+    check_writable(state)
+    weights = pretraining.pretrain(
+        minutes=minutes,
+        generations=generations,
+        seed=seed,
+        settings=pretraining.Evolution(context=context),
+        left_out=left_out,
+        state=state,
+        resume=resume,
+        log_dir=log_dir,
+        workers=workers,
+        on_report=on_report,
+    )
+    save_weights(out, weights)
+    return {"weights": str(out), "sha256": weights.digest, **weights.recipe}
+
+
+def finetune(
+    problem: Problem,
+    out: str | Path,
+    *,
+    weights: str = "",
+    steps: int = 50,
+    seed: int = 0,
+    workers: int | None = None,
+    on_report: Callable[[Report], None] = lambda report: None,
+) -> dict[str, Any]:
+    """Fine-tune the policy of ``gdp`` on one problem; the costs before and after. The weights go to ``out``."""
+    from loadmaster.placers.learned.gdp import Gdp, pretraining, save_weights
+
+    before = Gdp(weights=weights, samples=0, guard=False)
+    first = before.place(problem, budget=Budget())
+    tuned, cost = pretraining.finetune(
+        problem, before.read(), steps=steps, seed=seed, workers=workers, on_report=on_report
+    )
+    save_weights(out, tuned)
+    return {"weights": str(out), "sha256": tuned.digest, "zero_shot": first.cost, "cost": cost}
+
+
+# -- plans for other programs, and runs for real -------------------------------------------------------------
+
+__all__ += ["annotate_onnx", "cache", "devices", "export", "lint"]
+__all__ += ["one_device_per_core", "parse_devices", "profile", "run"]
+
+
+def export(plan: Plan, format: str) -> str:
+    """The plan in another program's format (:data:`loadmaster.export.EXPORTERS`), as text."""
+    from loadmaster import export as exporters
+
+    return exporters.export(plan, format)
+
+
+def annotate_onnx(plan: Plan, model: str | Path, output: str | Path) -> int:
+    """Copy an ONNX model with the plan written into its nodes, for ONNX Runtime; how many nodes have a device."""
+    from loadmaster import export as exporters
+
+    return exporters.write_annotated(plan, model, output)
+
+
+def parse_devices(texts: Iterable[str] = ()) -> tuple[DeviceSpec, ...]:
+    """Devices to run on, from texts such as ``"B=cpu:core=1,precision=bf16"`` or TOML files."""
+    from loadmaster.runtime import openvino
+
+    return openvino.parse_devices(texts)
+
+
+def one_device_per_core() -> tuple[DeviceSpec, ...]:
+    """Devices to run on where none are named."""
+    from loadmaster.runtime import openvino
+
+    return openvino.one_per_core()
+
+
+def devices(texts: Iterable[str] = ()) -> dict[str, Any]:
+    """What models can run on here, and the devices that ``texts`` describe, checked."""
+    from loadmaster.runtime import openvino
+
+    given, found = tuple(texts), openvino.available()
+    virtual = openvino.Devices(openvino.parse_devices(given)).document() if given else []
+    return {"available": found, "virtual": virtual}
+
+
+def cache(path: str | Path | None = None) -> Cache:
+    """What was measured before, in a file or in the user's cache folder."""
+    from loadmaster.runtime import Cache
+
+    return Cache(path)
+
+
+def profile(
+    model: str | Path,
+    devices: Sequence[DeviceSpec],
+    shapes: Shapes = (),
+    *,
+    cache: Cache | None = None,
+    refresh: bool = False,
+    clock: str = "wall",
+) -> ModelProfile:
+    """Measure what every op takes on every device, and what a cut costs; ``problem()`` of it is to be placed."""
+    from loadmaster.runtime import openvino
+
+    return openvino.profile_model(model, devices, shapes, cache=cache, refresh=refresh, clock=clock)
+
+
+def run(
+    model: str | Path,
+    plan: Plan,
+    devices: Sequence[DeviceSpec] | None = None,
+    shapes: Shapes = (),
+    *,
+    samples: int = 30,
+    baselines: bool = True,
+    clock: str = "wall",
+) -> PlanRun:
+    """Run a plan: check its outputs against the unplaced model, then measure it beside its baselines."""
+    from loadmaster.runtime import openvino
+
+    return openvino.run_plan(model, plan, devices, shapes, samples=samples, baselines=baselines, clock=clock)
+
+
+def lint(plan: Plan, model: str | Path | None = None, shapes: Shapes = ()) -> list[Finding]:
+    """What is wrong or foolish about a plan, and whether it fits a model."""
+    from loadmaster import runtime
+
+    network = None
+    if model is not None:
+        counting = "layers" if "Constant" in plan.problem().graph.op_types else "ops"
+        network = load_openvino(model, shapes, counting=counting)
+    return runtime.lint(plan.problem(), plan.placement(), network)

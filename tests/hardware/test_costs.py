@@ -28,7 +28,7 @@ from loadmaster.hardware import (
     scale_to,
 )
 from loadmaster.plan import Plan
-from loadmaster.report._documents import problem_document
+from loadmaster.report import problem_document
 
 
 def one(kind: str, device: Device, **more: Any) -> float:

@@ -22,9 +22,9 @@ from loadmaster.graph import GraphBuilder
 from loadmaster.hardware import accelerators, roofline
 from loadmaster.plan import Plan, versions
 from loadmaster.problem import MODELS, Concurrent, Point, Problem, Solution
+from loadmaster.report import html_report
 from loadmaster.report._page_data import GROUP_ABOVE
 from loadmaster.report._palette import device_colours
-from loadmaster.report.html import html_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [

@@ -17,7 +17,8 @@ from loadmaster.errors import InputError
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Offload, Pipeline, Serial
 from loadmaster.problem._evaluator import evaluate
-from loadmaster.report.trace import memory_over_time, trace_document
+from loadmaster.report import trace_document
+from loadmaster.report._trace import memory_over_time
 
 KEYS = {
     "M": {"ph", "pid", "tid", "name", "args"},

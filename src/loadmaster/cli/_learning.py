@@ -1,15 +1,14 @@
-"""The commands that train the policy of ``gdp``, added to :mod:`loadmaster.cli`."""
+"""Commands that train the policy of ``gdp``: ``pretrain``, ``finetune``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from loadmaster.placers.learned.gdp.pretraining import Report
+from loadmaster.cli._options import Json
 
-__all__ = ["register"]
+__all__ = ["finetune", "pretrain"]
 
 GENERATIONS = 200
 """Of a training run where nothing is said; what the weights of the package were trained with."""
@@ -21,13 +20,6 @@ Workers = Annotated[
 LogDir = Annotated[
     str, typer.Option("--log-dir", metavar="DIR", help="Folder for scalars (TensorBoard event files).")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    for command in (pretrain, finetune):
-        app.command()(command)
 
 
 def pretrain(
@@ -65,36 +57,29 @@ def pretrain(
     as_json: Json = False,
 ) -> None:
     """Train the policy of 'gdp' on random graphs and the zoo's families, on random clusters."""
-    from loadmaster.files import check_writable
-    from loadmaster.placers.learned.gdp import pretraining, save_weights
-    from loadmaster.report._documents import to_json
+    from loadmaster import api
+    from loadmaster.report import LiveProgress, describe_training, to_json
 
-    check_writable(out)
-    state = f"{out}.state"
-    check_writable(state)
     if minutes is None and generations is None:
         generations = GENERATIONS
-    with _Line() as line:
-        weights = pretraining.pretrain(
+    with LiveProgress(describe_training) as progress:
+        document = api.pretrain(
+            out,
             minutes=minutes,
             generations=generations,
             seed=seed,
-            settings=pretraining.Evolution(context=context),
             left_out=leave_out or (),
-            state=state,
             resume=resume,
+            context=context,
             log_dir=log_dir,
             workers=workers,
-            on_report=line.tell,
+            on_report=progress,
         )
-    save_weights(out, weights)
     if as_json:
-        typer.echo(to_json({"weights": out, "sha256": weights.digest, **weights.recipe}))
+        typer.echo(to_json(document))
     else:
-        gain = ", ".join(
-            f"{kind} {100 * value:+.2f} %" for kind, value in weights.recipe["validation"].items()
-        )
-        typer.echo(f"{out}: {weights.recipe['generations']} generations, cost against untrained: {gain}")
+        gain = ", ".join(f"{kind} {100 * value:+.2f} %" for kind, value in document["validation"].items())
+        typer.echo(f"{out}: {document['generations']} generations, cost against untrained: {gain}")
 
 
 def finetune(
@@ -126,46 +111,17 @@ def finetune(
     """Fine-tune the policy of 'gdp' on one problem; use it with 'place --method gdp --set weights=FILE'."""
     from loadmaster import api
     from loadmaster.files import check_writable
-    from loadmaster.placers import Budget
-    from loadmaster.placers.learned.gdp import Gdp, pretraining, save_weights
-    from loadmaster.report._documents import to_json
-    from loadmaster.report._units import seconds_text
+    from loadmaster.report import LiveProgress, describe_training, to_json
+    from loadmaster.units import seconds_text
 
     check_writable(out)
     problem = api.problem(file, cluster, model)
-    before = Gdp(weights=weights, samples=0, guard=False)
-    first = before.place(problem, budget=Budget())
-    with _Line() as line:
-        tuned, cost = pretraining.finetune(
-            problem, before.read(), steps=steps, seed=seed, workers=workers, on_report=line.tell
+    with LiveProgress(describe_training) as progress:
+        document = api.finetune(
+            problem, out, weights=weights, steps=steps, seed=seed, workers=workers, on_report=progress
         )
-    save_weights(out, tuned)
     if as_json:
-        typer.echo(to_json({"weights": out, "sha256": tuned.digest, "zero_shot": first.cost, "cost": cost}))
+        typer.echo(to_json(document))
     else:
-        typer.echo(
-            f"{out}: {seconds_text(first.cost)} zero-shot, {seconds_text(min(cost, first.cost))} fine-tuned"
-        )
-
-
-class _Line:
-    """A line on the terminal while a training run lasts."""
-
-    def __enter__(self) -> _Line:
-        from rich.console import Console
-
-        self._console = Console(stderr=True)
-        self._status = self._console.status("compiling kernels and drawing problems …")
-        if self._console.is_terminal:
-            self._status.start()
-        return self
-
-    def tell(self, report: Report) -> None:
-        """Show where the run stands."""
-        gain = ", ".join(f"{kind} {100 * value:+.2f} %" for kind, value in report.gain.items())
-        self._status.update(
-            f"generation {report.generation:,}  {report.seconds:.0f} s  cost against the beginning: {gain}"
-        )
-
-    def __exit__(self, *details: object) -> None:
-        self._status.stop()
+        first, cost = document["zero_shot"], min(document["cost"], document["zero_shot"])
+        typer.echo(f"{out}: {seconds_text(first)} zero-shot, {seconds_text(cost)} fine-tuned")

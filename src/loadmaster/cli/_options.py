@@ -14,7 +14,7 @@ import typer
 from loadmaster.errors import InputError
 
 if TYPE_CHECKING:
-    from loadmaster.problem import Placement, Problem
+    from loadmaster import Placement, Problem
 
 __all__ = [
     "Asked",
@@ -24,6 +24,7 @@ __all__ = [
     "PlanFile",
     "ReportFile",
     "Seed",
+    "Shapes",
     "Time",
     "read_parameters",
     "read_seconds",
@@ -129,6 +130,10 @@ Coarsen = Annotated[
 Seed = Annotated[int, typer.Option(help="Makes a search repeat.")]
 ReportFile = Annotated[
     str | None, typer.Option("--report", metavar="HTML", help="Write a report to look at to this file.")
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="X=1x3x…", help="Shape of an input that the model leaves open."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 

@@ -1,27 +1,16 @@
-"""The command line: a thin layer over :mod:`loadmaster.api`.
-
-Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible, 4 a run
-failed. Everything heavy is imported inside the commands, so that ``--help`` is instant.
-"""
+"""Commands about a problem: ``inspect``, ``place``, ``evaluate``, ``compare``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from loadmaster import __version__
-from loadmaster.cli import _learning as cli_learn
-from loadmaster.cli import _reports as cli_report
-from loadmaster.cli import _running as cli_runtime
-from loadmaster.cli import _studies as cli_reproduce
 from loadmaster.cli._options import (
     Asked,
     Coarsen,
     Evaluations,
     Json,
-    PlanFile,
     ReportFile,
     Seed,
     Time,
@@ -29,74 +18,16 @@ from loadmaster.cli._options import (
     read_seconds,
     takes_problem,
 )
-from loadmaster.errors import InfeasibleError, InputError, LoadmasterError, RunError
+from loadmaster.cli._output import print_result, say
+from loadmaster.cli._plans import write_report
+from loadmaster.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from loadmaster.problem import Problem
+    from rich.console import RenderableType
 
-__all__ = ["app", "main"]
-
-
-class _Commands(TyperGroup):
-    """Commands in the order of their definition; errors of ours as one sentence and an exit code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except LoadmasterError as error:
-            _say(f"error: {error}")
-            raise typer.Exit(_exit_code(error)) from None
-        except KeyboardInterrupt:
-            _say("interrupted before there was a result")
-            raise typer.Exit(130) from None
+__all__ = ["compare", "evaluate", "inspect", "place"]
 
 
-app = typer.Typer(
-    name="loadmaster",
-    cls=_Commands,
-    help="Decide on which device every operator of a neural network runs.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,  # rich takes longer to import than all the rest of --help
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def main() -> None:
-    """Entry point of the ``loadmaster`` command."""
-    app()
-
-
-def _exit_code(error: LoadmasterError) -> int:
-    if isinstance(error, InfeasibleError):
-        return 3
-    return 4 if isinstance(error, RunError) else 2
-
-
-def _say(text: str) -> None:
-    typer.echo(f"loadmaster: {text}", err=True)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"loadmaster {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _loadmaster(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
-    ] = False,
-) -> None:
-    pass
-
-
-# -- commands ------------------------------------------------------------------------------------------------
-
-
-@app.command()
 @takes_problem
 def inspect(
     asked: Asked,
@@ -104,24 +35,15 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show what is in a file: ops, tensors, devices, lower bounds."""
-    from loadmaster.report._documents import problem_document, to_json
+    from loadmaster import api, report
 
     problem = asked.problem()
-    document = problem_document(problem)
+    document = report.problem_document(problem)
     if coarsen is not None:
-        from loadmaster.problem.coarsening import coarsen as coarsened
-        from loadmaster.report._documents import coarsening_document
-
-        document["coarse"] = coarsening_document(coarsened(problem, coarsen))
-    if as_json:
-        typer.echo(to_json(document))
-    else:
-        from loadmaster.report._tables import problem_tables, show
-
-        show(problem_tables(document))
+        document["coarse"] = report.coarsening_document(api.coarsened(problem, coarsen))
+    print_result(document, as_json, lambda: report.problem_tables(document))
 
 
-@app.command()
 @takes_problem
 def place(
     asked: Asked,
@@ -146,12 +68,12 @@ def place(
     from loadmaster import api
     from loadmaster.files import check_writable
     from loadmaster.plan import Plan, solution_document
-    from loadmaster.report._live import LiveProgress
+    from loadmaster.report import LiveProgress, describe_search
 
     for path in filter(None, (output, report)):
         check_writable(path)
     problem = asked.problem()
-    with LiveProgress() as progress:
+    with LiveProgress(describe_search) as progress:
         solution = api.place(
             problem,
             method,
@@ -163,7 +85,7 @@ def place(
             on_progress=progress,
         )
     if solution.stopped == "interrupted":
-        _say("interrupted: this is the best so far")
+        say("interrupted: this is the best so far")
     lost: InputError | None = None
     if output is not None:
         try:
@@ -171,23 +93,20 @@ def place(
         except InputError as error:  # the result is still worth printing
             lost = error
     if report is not None:
-        cli_report.write_report(report, problem, [solution])
+        write_report(report, problem, [solution])
     document = solution_document(problem, solution)
-    if as_json:
-        from loadmaster.report._documents import to_json
 
-        typer.echo(to_json(document))
-    else:
-        from loadmaster.report._documents import evaluation_document
-        from loadmaster.report._tables import show, solution_tables
+    def tables() -> RenderableType:
+        from loadmaster.report import evaluation_document, solution_tables
 
         evaluation = api.evaluate(problem, solution.placement)
-        show(solution_tables(document, evaluation_document(problem, solution.placement, evaluation)))
+        return solution_tables(document, evaluation_document(problem, solution.placement, evaluation))
+
+    print_result(document, as_json, tables)
     if lost is not None:
         raise lost
 
 
-@app.command()
 @takes_problem
 def evaluate(
     asked: Asked,
@@ -203,20 +122,13 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate a given placement: cost, loads, memory, violations."""
-    from loadmaster import api
-    from loadmaster.report._documents import evaluation_document, to_json
+    from loadmaster import api, report
 
     problem, given = asked.placement(placement)
-    document = evaluation_document(problem, given, api.evaluate(problem, given))
-    if as_json:
-        typer.echo(to_json(document))
-    else:
-        from loadmaster.report._tables import evaluation_tables, show
-
-        show(evaluation_tables(document))
+    document = report.evaluation_document(problem, given, api.evaluate(problem, given))
+    print_result(document, as_json, lambda: report.evaluation_tables(document))
 
 
-@app.command()
 @takes_problem
 def compare(
     asked: Asked,
@@ -236,20 +148,18 @@ def compare(
     from loadmaster import api
     from loadmaster.files import check_writable
     from loadmaster.plan import solution_document
-    from loadmaster.problem.coarsening import coarsen as coarsened
-    from loadmaster.report._documents import failure_document, to_json
-    from loadmaster.report._live import LiveProgress
+    from loadmaster.report import LiveProgress, describe_search, failure_document
 
     if report is not None:
         check_writable(report)
     problem = asked.problem()
-    groups = None if coarsen is None else coarsened(problem, coarsen)
+    groups = None if coarsen is None else api.coarsened(problem, coarsen)
     names = (
-        _supported(problem if groups is None else groups.coarse)
+        api.methods_for(problem if groups is None else groups.coarse)
         if methods is None
         else [name.strip() for name in methods.split(",") if name.strip()]
     )
-    with LiveProgress() as progress:
+    with LiveProgress(describe_search) as progress:
         results = api.compare(
             problem,
             names,
@@ -260,7 +170,7 @@ def compare(
             on_progress=progress,
         )
     if len(results) < len(names) or getattr(results[-1], "stopped", "") == "interrupted":
-        _say("interrupted: this is what was found so far")
+        say("interrupted: this is what was found so far")
     documents = [
         failure_document(problem, name, result, seed=seed)
         if isinstance(result, InfeasibleError)
@@ -269,7 +179,7 @@ def compare(
     ]
     if report is not None:
         found = dict(zip(names, results, strict=False))
-        cli_report.write_report(
+        write_report(
             report,
             problem,
             [result for result in results if not isinstance(result, InfeasibleError)],
@@ -277,122 +187,10 @@ def compare(
                 name: str(result) for name, result in found.items() if isinstance(result, InfeasibleError)
             },
         )
-    if as_json:
-        typer.echo(to_json(documents))
-    else:
-        from loadmaster.report._tables import comparison_table, show
 
-        show(comparison_table(documents))
+    def tables() -> RenderableType:
+        from loadmaster.report import comparison_table
 
+        return comparison_table(documents)
 
-def _supported(problem: Problem) -> list[str]:
-    from loadmaster.placers import PLACERS
-
-    return [name for name, placer in PLACERS.items() if placer.supports(problem) is None]
-
-
-@app.command()
-def methods(as_json: Json = False) -> None:
-    """List the methods, and the execution models they support."""
-    from loadmaster import api
-    from loadmaster.placers import PLACERS, parameters
-    from loadmaster.problem import MODELS
-    from loadmaster.report._documents import to_json
-
-    examples = {name: api.problem("zoo:layered-4", model=name) for name in MODELS}
-    documents = []
-    for name, placer in PLACERS.items():
-        reasons = {model: placer.supports(problem) for model, problem in examples.items()}
-        documents.append(
-            {
-                "name": name,
-                "summary": placer.summary,
-                "models": [model for model, reason in reasons.items() if reason is None],
-                "unsupported": {model: reason for model, reason in reasons.items() if reason is not None},
-                "parameters": parameters(placer),
-            }
-        )
-    if as_json:
-        typer.echo(to_json(documents))
-    else:
-        from loadmaster.report._tables import methods_table, show
-
-        show(methods_table(documents))
-
-
-@app.command()
-def clusters(
-    cluster: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A preset or a TOML file.", show_default=False)
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """List the clusters, or show the devices, links and sources of one."""
-    from loadmaster.hardware import load_cluster, preset, preset_names
-    from loadmaster.report._clusters import cluster_document, cluster_tables, clusters_table
-    from loadmaster.report._documents import to_json
-    from loadmaster.report._tables import show
-
-    if cluster is not None:
-        document = cluster_document(load_cluster(cluster))
-        if as_json:
-            typer.echo(to_json(document))
-        else:
-            show(cluster_tables(document))
-        return
-    documents = [cluster_document(preset(name)) for name in preset_names()]
-    if as_json:
-        typer.echo(to_json(documents))
-    else:
-        show(clusters_table(documents))
-
-
-@app.command()
-def export(
-    plan: PlanFile,
-    format: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="openvino|onnxruntime|device-map|split-points|dot",
-            help="Format to write.",
-        ),
-    ] = "openvino",
-    onnx: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="onnxruntime: copy this model to --output with annotations in it."),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
-    ] = None,
-) -> None:
-    """Write a plan for another program: OpenVINO, ONNX Runtime, PyTorch or Graphviz."""
-    from loadmaster import export as exporters
-    from loadmaster.files import write_atomically
-    from loadmaster.plan import Plan
-
-    if onnx is not None:
-        if format != "onnxruntime" or output is None:
-            raise InputError(
-                "--onnx needs --format onnxruntime and an --output to write the annotated model to"
-            )
-        found = exporters.write_annotated(Plan.load(plan), onnx, output)
-        _say(f"{found:,} nodes are annotated in {output}")
-        return
-    text = exporters.export(Plan.load(plan), format)
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        write_atomically(output, text.encode())
-
-
-cli_report.register(app)
-cli_runtime.register(app)
-cli_reproduce.register(app)
-cli_learn.register(app)
-
-
-if __name__ == "__main__":
-    main()
+    print_result(documents, as_json, tables)

@@ -12,12 +12,7 @@ import typer
 
 from loadmaster.cli._options import Json
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(reproduce)
+__all__ = ["reproduce"]
 
 
 def reproduce(
@@ -39,7 +34,7 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Make the tables of a paper again, beside the published numbers; goes on where a run was stopped."""
-    from loadmaster.report._documents import to_json
+    from loadmaster.report import to_json
     from loadmaster.studies import Scope, require_plots
     from loadmaster.studies import reproduce as run
 

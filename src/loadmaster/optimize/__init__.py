@@ -1,5 +1,6 @@
 """The main job, end to end: profile, place, run the best few for real, keep what is measured best."""
 
-from loadmaster.optimize._optimize import Optimized, optimize
+from loadmaster.optimize._optimize import MODELS, Optimized, optimize
+from loadmaster.optimize._refine import chains, refine
 
-__all__ = ["Optimized", "optimize"]
+__all__ = ["MODELS", "Optimized", "chains", "optimize", "refine"]

@@ -15,14 +15,29 @@ from loadmaster.optimize._refine import refine
 from loadmaster.placers import Placer
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Placement, Problem, Solution, evaluate
-from loadmaster.runtime._cache import Cache
-from loadmaster.runtime._measuring import Measurement
-from loadmaster.runtime._overlap_costs import OverlapFit, Traced, corrected, fit_overlap, predict
-from loadmaster.runtime._pieces import Piece, cut
-from loadmaster.runtime.openvino._devices import DeviceSpec
-from loadmaster.runtime.openvino._plans import Line, all_cores_lines, how_to_run, overlapping_cores
-from loadmaster.runtime.openvino._profiles import ModelProfile, profile_model
-from loadmaster.runtime.openvino._session import SAMPLES, Candidate, Session
+from loadmaster.runtime import (
+    SAMPLES,
+    Cache,
+    Candidate,
+    Line,
+    Measurement,
+    OverlapFit,
+    Piece,
+    Traced,
+    corrected,
+    cut,
+    fit_overlap,
+    predict,
+)
+from loadmaster.runtime.openvino import (
+    DeviceSpec,
+    ModelProfile,
+    OpenVinoSession,
+    all_cores_lines,
+    how_to_run,
+    overlapping_cores,
+    profile_model,
+)
 
 __all__ = ["MODELS", "Optimized", "optimize"]
 
@@ -74,7 +89,8 @@ class Optimized:
     """Seconds of every candidate when the winner was chosen."""
     model: str
     cores: tuple[int, ...]
-    openvino: str
+    engine: Mapping[str, str]
+    """Its name and version."""
     seconds: float
 
     def line(self, name: str) -> Line:
@@ -100,7 +116,7 @@ class Optimized:
                 for line in self.lines
             ],
             "cores": list(self.cores),
-            "openvino": self.openvino,
+            **self.engine,
             "seconds": self.seconds,
         }
 
@@ -186,7 +202,7 @@ def optimize_by(
     profile = profile_model(path, devices, shapes, cache=cache, clock=clock, links_too=False)
     plain = profile.problem(model=MODELS[model])
     cores = overlapping_cores(devices)
-    with Session(path, devices, shapes, cores=cores, clock=clock) as session:
+    with OpenVinoSession(path, devices, shapes, cores=cores, clock=clock) as session:
         alone = _alone(session, profile)
         work = _Search(session, plain, model, placer, end - time.monotonic(), seed, say)
         fit = OverlapFit()
@@ -197,7 +213,7 @@ def optimize_by(
         screened, best, first = _screen(session, work.tried, alone, end, say)
         say("measuring the winner afresh, beside each device alone and all cores")
         lines = _final(session, alone, first, best, devices, cores, samples, end)
-        openvino, used = session.openvino, session.worker.cores
+        engine, used = session.engine, session.worker.cores
     found = next(line.measurement for line in lines if line.name == "best plan") if best else None
     single = next(line.measurement for line in lines if line.name == f"{first} alone")
     assert single is not None
@@ -223,7 +239,7 @@ def optimize_by(
     if best is not None and pays:  # run it later as it was measured
         plan = Plan({**plan.document, "pieces": [[piece.device, list(piece.ops)] for piece in best.pieces]})
     return Optimized(
-        plan, lines, first, pays, predicted, fit, screened, model, used, openvino, time.monotonic() - began
+        plan, lines, first, pays, predicted, fit, screened, model, used, engine, time.monotonic() - began
     )
 
 
@@ -233,7 +249,7 @@ def _everything_on(problem: Problem, device: str) -> Placement:
     return Placement(np.full(problem.n, problem.cluster.index[device], np.int32))
 
 
-def _alone(session: Session, profile: ModelProfile) -> dict[str, Candidate]:
+def _alone(session: OpenVinoSession, profile: ModelProfile) -> dict[str, Candidate]:
     """Every device alone that can run the whole model; of equal ones the first."""
     found: dict[str, Candidate] = {}
     seen = set()
@@ -242,7 +258,7 @@ def _alone(session: Session, profile: ModelProfile) -> dict[str, Candidate]:
         if kind in seen or profile.profiles[spec.name].unsupported:
             continue
         seen.add(kind)
-        found[spec.name] = session.load("single", device=spec.name)
+        found[spec.name] = session.alone(spec.name)
     if not found:
         raise RunError("no device can run the whole model alone, so that there is nothing to compare with")
     return found
@@ -253,7 +269,7 @@ class _Search:
 
     def __init__(
         self,
-        session: Session,
+        session: OpenVinoSession,
         plain: Problem,
         model: str,
         placer: Placer,
@@ -324,7 +340,7 @@ class _Search:
 
 
 def _screen(
-    session: Session,
+    session: OpenVinoSession,
     tried: Sequence[_Tried],
     alone: Mapping[str, Candidate],
     end: float,
@@ -348,7 +364,7 @@ def _screen(
 
 
 def _final(
-    session: Session,
+    session: OpenVinoSession,
     alone: Mapping[str, Candidate],
     first: str,
     best: _Tried | None,

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.problem import Pipeline, Placement, Problem, SimulatedEvaluator
-from loadmaster.runtime._overlap_costs import OverlapFit, predict
-from loadmaster.runtime._pieces import cut
+from loadmaster.runtime import OverlapFit, cut, predict
 
 __all__ = ["chains", "refine"]
 

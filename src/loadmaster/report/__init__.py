@@ -1,1 +1,119 @@
-"""To be looked at: results as JSON documents for scripts, and as tables for people."""
+"""To be looked at: results as JSON documents for scripts, as tables for people, as HTML pages and as traces.
+
+Names are imported when they are first used: a command that prints JSON needs no tables, and no command needs all.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loadmaster.report._clusters import cluster_document, cluster_tables, clusters_table
+    from loadmaster.report._diff import diff_document, diff_tables
+    from loadmaster.report._documents import (
+        coarsening_document,
+        evaluation_document,
+        failure_document,
+        problem_document,
+        to_json,
+    )
+    from loadmaster.report._explain import explain_document, explain_tables, op_document, op_tables
+    from loadmaster.report._html import html_report
+    from loadmaster.report._live import LiveProgress, describe_search, describe_training
+    from loadmaster.report._run_tables import (
+        devices_table,
+        optimized_tables,
+        profile_document,
+        profile_tables,
+        run_tables,
+        zoo_table,
+    )
+    from loadmaster.report._tables import (
+        comparison_table,
+        evaluation_tables,
+        methods_table,
+        problem_tables,
+        show,
+        solution_tables,
+    )
+    from loadmaster.report._trace import trace_document
+
+__all__ = [
+    "LiveProgress",
+    "cluster_document",
+    "cluster_tables",
+    "clusters_table",
+    "coarsening_document",
+    "comparison_table",
+    "describe_search",
+    "describe_training",
+    "devices_table",
+    "diff_document",
+    "diff_tables",
+    "evaluation_document",
+    "evaluation_tables",
+    "explain_document",
+    "explain_tables",
+    "failure_document",
+    "html_report",
+    "methods_table",
+    "op_document",
+    "op_tables",
+    "optimized_tables",
+    "problem_document",
+    "problem_tables",
+    "profile_document",
+    "profile_tables",
+    "run_tables",
+    "show",
+    "solution_tables",
+    "to_json",
+    "trace_document",
+    "zoo_table",
+]
+
+_HOME = {
+    **dict.fromkeys(("cluster_document", "cluster_tables", "clusters_table"), "_clusters"),
+    **dict.fromkeys(("diff_document", "diff_tables"), "_diff"),
+    **dict.fromkeys(
+        ("coarsening_document", "evaluation_document", "failure_document", "problem_document", "to_json"),
+        "_documents",
+    ),
+    **dict.fromkeys(("explain_document", "explain_tables", "op_document", "op_tables"), "_explain"),
+    "html_report": "_html",
+    **dict.fromkeys(("LiveProgress", "describe_search", "describe_training"), "_live"),
+    **dict.fromkeys(
+        (
+            "devices_table",
+            "optimized_tables",
+            "profile_document",
+            "profile_tables",
+            "run_tables",
+            "zoo_table",
+        ),
+        "_run_tables",
+    ),
+    **dict.fromkeys(
+        (
+            "comparison_table",
+            "evaluation_tables",
+            "methods_table",
+            "problem_tables",
+            "show",
+            "solution_tables",
+        ),
+        "_tables",
+    ),
+    "trace_document": "_trace",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"loadmaster.report.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'loadmaster.report' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

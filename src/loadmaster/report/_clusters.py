@@ -11,7 +11,7 @@ from rich.text import Text
 from loadmaster.hardware import Cluster, Device
 from loadmaster.plan import finite
 from loadmaster.report._tables import _facts, _table
-from loadmaster.report._units import bytes_text, seconds_text
+from loadmaster.units import bytes_text, seconds_text
 
 __all__ = ["cluster_document", "cluster_tables", "clusters_table"]
 

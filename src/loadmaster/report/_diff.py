@@ -13,7 +13,7 @@ from loadmaster.plan import Plan, finite
 from loadmaster.problem import evaluate
 from loadmaster.report._cuts import cuts
 from loadmaster.report._tables import _facts, _table
-from loadmaster.report._units import bytes_text, percent, seconds_text
+from loadmaster.units import bytes_text, percent, seconds_text
 
 __all__ = ["diff_document", "diff_tables"]
 

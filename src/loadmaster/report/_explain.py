@@ -15,8 +15,8 @@ from loadmaster.report._critical import critical_path, waits
 from loadmaster.report._cuts import cuts
 from loadmaster.report._moves import move_costs
 from loadmaster.report._tables import _bound, _facts, _model, _table
-from loadmaster.report._units import bytes_text, percent, seconds_text
 from loadmaster.report._whatif import noise_document, what_if_documents
+from loadmaster.units import bytes_text, percent, seconds_text
 
 __all__ = ["explain_document", "explain_tables", "op_document", "op_tables"]
 

@@ -1,21 +1,25 @@
-"""A line on the terminal while a search runs: incumbent, bound and gap."""
+"""A line on the terminal while something takes its time: a search, or a training run."""
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Generic, Protocol, Self, TypeVar
 
-from loadmaster.report._units import percent, seconds_text
+from loadmaster.units import percent, seconds_text
 
-__all__ = ["LiveProgress"]
+__all__ = ["LiveProgress", "describe_search", "describe_training"]
 
 PATIENCE = 2.0
 """Seconds of silence before anything is shown."""
 
 
-class State(Protocol):
+State = TypeVar("State")
+
+
+class SearchState(Protocol):
     """What a search says about itself; see ``placers.Progress``."""
 
     @property
@@ -32,14 +36,27 @@ class State(Protocol):
     def note(self) -> str: ...
 
 
-class LiveProgress:
-    """Shows the latest state on standard error, if that is a terminal and the search takes over two seconds.
+class TrainingState(Protocol):
+    """What a training run says about itself."""
 
-    A timer brings up the display, and rich redraws it from a thread of its own, so that it also lives while
-    the first call compiles kernels and no state arrives.
+    @property
+    def generation(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def gain(self) -> Mapping[str, float]: ...
+
+
+class LiveProgress(Generic[State]):
+    """Shows the latest state on standard error, if that is a terminal and the work takes over two seconds.
+
+    It is called with a state; ``describe`` makes a line of it, or of None before there is one. A timer brings up the
+    display, and rich redraws it from a thread of its own, so that it also lives while the first call compiles
+    kernels and no state arrives.
     """
 
-    def __init__(self, *, patience: float = PATIENCE) -> None:
+    def __init__(self, describe: Callable[[State | None], str], *, patience: float = PATIENCE) -> None:
+        self._describe = describe
         self._state: State | None = None
         self._lock = threading.Lock()
         self._over = False
@@ -72,7 +89,7 @@ class LiveProgress:
         spinner = Spinner("dots")
 
         def render() -> Spinner:
-            spinner.update(text=describe(self._state))
+            spinner.update(text=self._describe(self._state))
             return spinner
 
         with self._lock:
@@ -83,7 +100,7 @@ class LiveProgress:
                 self._live.start()
 
 
-def describe(state: State | None) -> str:
+def describe_search(state: SearchState | None) -> str:
     """One line about where a search stands; before the first evaluation, numba is still compiling."""
     if state is None or state.evaluations == 0:
         return "compiling kernels (first run only) …"
@@ -93,3 +110,11 @@ def describe(state: State | None) -> str:
     gap = max(0.0, (state.cost - state.bound) / state.cost) if state.cost > 0 else 0.0
     line += f"  cost {seconds_text(state.cost)}  bound {seconds_text(state.bound)}  gap {percent(gap)}"
     return f"{line}  {state.note}" if state.note else line
+
+
+def describe_training(state: TrainingState | None) -> str:
+    """One line about where a training run stands."""
+    if state is None:
+        return "compiling kernels and drawing problems …"
+    gain = ", ".join(f"{kind} {100 * value:+.2f} %" for kind, value in state.gain.items())
+    return f"generation {state.generation:,}  {state.seconds:.0f} s  cost against the beginning: {gain}"

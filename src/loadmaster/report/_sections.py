@@ -12,7 +12,7 @@ import numpy as np
 from loadmaster.problem import Evaluation, Placement, Problem, Solution
 from loadmaster.report._cuts import cuts
 from loadmaster.report._palette import device_colours
-from loadmaster.report._units import bytes_text, percent, seconds_text
+from loadmaster.units import bytes_text, percent, seconds_text
 
 __all__ = [
     "constraints_section",

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.report._units import bar, bytes_text, percent, seconds_text
+from loadmaster.units import bar, bytes_text, percent, seconds_text
 
 __all__ = [
     "comparison_table",

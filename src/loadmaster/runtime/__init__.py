@@ -1,33 +1,59 @@
-"""For real: devices, profiling, running plans and measuring them. OpenVINO is imported when something runs."""
+"""For real: what every engine shares.
 
-from loadmaster.optimize import Optimized, optimize
-from loadmaster.runtime._cache import Cache
+Measuring, verifying, a cache of measurements, a worker process, pieces of a placement, what they cost, and a linter of
+plans. An engine has a folder of its own (:mod:`~loadmaster.runtime.openvino`): a :class:`Session`, which loads ways to
+run a model into a worker, a :class:`ModelHost`, which is that worker's end, and a :class:`MeasuredEvaluator`.
+"""
+
+from loadmaster.runtime._cache import Cache, model_hash
+from loadmaster.runtime._cores import allowed_cores, busy_ticks, calmest_core
+from loadmaster.runtime._evaluator import MeasuredEvaluator, Result
+from loadmaster.runtime._flow import Flow, Job
+from loadmaster.runtime._host import Executor, ModelHost
+from loadmaster.runtime._inputs import draw_input
+from loadmaster.runtime._link_costs import LinkFit, fit_link, measure_link, split_features
 from loadmaster.runtime._lint import Finding, lint
-from loadmaster.runtime._measuring import Measurement
+from loadmaster.runtime._measuring import Latency, Measurement, Sample
+from loadmaster.runtime._piece_costs import OverlapFit, Traced, corrected, fit_overlap, predict
 from loadmaster.runtime._pieces import Piece, cut
-from loadmaster.runtime.openvino._devices import DeviceSpec, available, parse_devices
-from loadmaster.runtime.openvino._evaluator import MeasuredEvaluator
-from loadmaster.runtime.openvino._plans import PlanRun, run_plan
-from loadmaster.runtime.openvino._profiles import ModelProfile, profile_model
-from loadmaster.runtime.openvino._session import Candidate, Session
+from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
+from loadmaster.runtime._session import SAMPLES, Candidate, Session
+from loadmaster.runtime._verifying import Verification
 
 __all__ = [
+    "SAMPLES",
     "Cache",
     "Candidate",
-    "DeviceSpec",
+    "Executor",
     "Finding",
+    "Flow",
+    "Job",
+    "Latency",
+    "Line",
+    "LinkFit",
     "MeasuredEvaluator",
     "Measurement",
-    "ModelProfile",
-    "Optimized",
+    "ModelHost",
+    "OverlapFit",
     "Piece",
     "PlanRun",
+    "Result",
+    "Sample",
     "Session",
-    "available",
+    "Traced",
+    "Verification",
+    "allowed_cores",
+    "busy_ticks",
+    "calmest_core",
+    "corrected",
     "cut",
+    "draw_input",
+    "fit_link",
+    "fit_overlap",
     "lint",
-    "optimize",
-    "parse_devices",
-    "profile_model",
-    "run_plan",
+    "measure_link",
+    "model_hash",
+    "pieces_of",
+    "predict",
+    "split_features",
 ]

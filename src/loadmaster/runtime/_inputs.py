@@ -1,4 +1,4 @@
-"""Inputs to run a model on, by seed."""
+"""Inputs to run a model on, by seed: every engine draws the same."""
 
 from __future__ import annotations
 
@@ -7,39 +7,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["draw_inputs"]
+__all__ = ["draw_input"]
 
 
-def draw_inputs(model: Any, seed: int) -> list[npt.NDArray[Any]]:
-    """Random inputs in the order of the model's own: normal numbers, or rows of the tables that ids look up in."""
-    drawn = []
-    for at, port in enumerate(model.inputs):
-        generator = np.random.default_rng([seed, at])
-        kind = port.get_element_type()
-        if kind.is_real():
-            drawn.append(generator.standard_normal(tuple(port.shape)).astype(kind.to_dtype()))
-        elif kind.get_type_name() == "boolean":
-            drawn.append(generator.integers(0, 2, tuple(port.shape)).astype(bool))
-        else:
-            drawn.append(generator.integers(0, _rows(port), tuple(port.shape)).astype(kind.to_dtype()))
-    return drawn
+def draw_input(
+    shape: tuple[int, ...], dtype: npt.DTypeLike, *, seed: int, at: int = 0, rows: int = 2
+) -> npt.NDArray[Any]:
+    """A random array for input number ``at``: normal numbers, booleans, or whole numbers below ``rows``.
 
-
-def _rows(port: Any) -> int:
-    """Rows of the smallest table that a port indexes; 2 where it indexes none (a mask, say)."""
-    found, seen, left = [], set(), [port]
-    while left:
-        output = left.pop()
-        for reader in output.get_target_inputs():
-            node = reader.get_node()
-            kind = node.get_type_name()
-            if kind == "Gather" and reader.get_index() == 1:
-                axis = int(node.input(2).get_source_output().get_node().data.reshape(-1)[0])
-                found.append(int(node.input(0).get_shape()[axis]))
-            elif (
-                kind in ("Convert", "Reshape", "Squeeze", "Unsqueeze")
-                and node.get_friendly_name() not in seen
-            ):
-                seen.add(node.get_friendly_name())
-                left.append(node.output(0))
-    return min(found, default=2)
+    >>> draw_input((2, 2), bool, seed=0).shape
+    (2, 2)
+    """
+    generator, kind = np.random.default_rng([seed, at]), np.dtype(dtype)
+    if kind.kind in "iu":
+        return generator.integers(0, rows, shape).astype(kind)
+    if kind.kind == "b":
+        return generator.integers(0, 2, shape).astype(kind)
+    return generator.standard_normal(shape).astype(kind)

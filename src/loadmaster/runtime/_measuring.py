@@ -10,7 +10,6 @@ is no substitute: caches and memory are still shared, so its numbers say so wher
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -64,9 +63,9 @@ def timed(run: Callable[[], object]) -> Sample:
 
 
 def run_queue_wait() -> float:
-    """Seconds that the threads of this process have waited for a core."""
-    total = 0
-    for task in Path("/proc/self/task").iterdir():
+    """Seconds that the threads of this process have waited for a core; 0 where the system does not say."""
+    total, tasks = 0, Path("/proc/self/task")
+    for task in tasks.iterdir() if tasks.is_dir() else ():
         try:
             total += int((task / "schedstat").read_text().split()[1])
         except (OSError, IndexError, ValueError):  # the thread has ended, or this system keeps no such file
@@ -136,28 +135,3 @@ def bootstrap(values: npt.NDArray[np.float64], *, seed: int = 0) -> tuple[float,
     medians = np.median(values[generator.integers(0, len(values), (RESAMPLES, len(values)))], axis=1)
     low, high = np.quantile(medians, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
-
-
-def calmest_core() -> int:
-    """The core of those allowed that was least busy in the last tenth of a second."""
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) == 1:
-        return cores[0]
-    before = _busy()
-    time.sleep(0.1)
-    after = _busy()
-    return min(cores, key=lambda core: (after.get(core, 0) - before.get(core, 0), core))
-
-
-def _busy() -> dict[int, int]:
-    try:
-        lines = Path("/proc/stat").read_text().splitlines()
-    except OSError:
-        return {}
-    busy = {}
-    for line in lines:
-        fields = line.split()
-        if fields and fields[0].startswith("cpu") and fields[0] != "cpu":
-            numbers = [int(x) for x in fields[1:]]
-            busy[int(fields[0][3:])] = sum(numbers) - numbers[3] - numbers[4]
-    return busy

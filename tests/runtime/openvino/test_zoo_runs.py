@@ -11,10 +11,10 @@ from small_networks import CLOCK, DEVICES
 
 from loadmaster.graph import load_openvino
 from loadmaster.problem import classes_of
-from loadmaster.runtime import Session, parse_devices
 from loadmaster.runtime._verifying import F32_TOLERANCE
-from loadmaster.runtime.openvino._op_times import measure_profile
-from loadmaster.zoo._export import export_model
+from loadmaster.runtime.openvino import OpenVinoSession, parse_devices
+from loadmaster.runtime.openvino._device_profile import measure_profile
+from loadmaster.zoo import export_model
 
 SMALL = {
     "resnet-50?size=32": 1,
@@ -33,7 +33,7 @@ def test_random_placements_of_groups_are_equal_and_nearly_all_time_is_mapped(nam
     network = load_openvino(path)
     graph = network.graph
     generator = np.random.default_rng(3)
-    with Session(path, parse_devices(DEVICES), clock=CLOCK) as session:
+    with OpenVinoSession(path, parse_devices(DEVICES), clock=CLOCK) as session:
         profile = measure_profile(session, graph, "A", repeats=3)
         assert profile.unmapped < 0.02
         assert not profile.unsupported

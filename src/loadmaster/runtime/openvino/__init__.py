@@ -1,1 +1,42 @@
-"""OpenVINO as the engine: devices, profiles, submodels, and plans that run."""
+"""OpenVINO as the engine: devices, profiles, sessions, and plans that run. It is imported when something runs."""
+
+from loadmaster.runtime.openvino._device_profile import DeviceProfile, measure_profile
+from loadmaster.runtime.openvino._devices import Devices, DeviceSpec, available, one_per_core, parse_devices
+from loadmaster.runtime.openvino._evaluator import OpenVinoEvaluator
+from loadmaster.runtime.openvino._inputs import draw_inputs
+from loadmaster.runtime.openvino._model_profile import ModelProfile, profile_model
+from loadmaster.runtime.openvino._net import Net, open_plan
+from loadmaster.runtime.openvino._overlapped import Overlapped
+from loadmaster.runtime.openvino._plans import (
+    STREAM,
+    all_cores_lines,
+    devices_of,
+    how_to_run,
+    overlapping_cores,
+    run_plan,
+)
+from loadmaster.runtime.openvino._session import OpenVinoSession
+
+__all__ = [
+    "STREAM",
+    "DeviceProfile",
+    "DeviceSpec",
+    "Devices",
+    "ModelProfile",
+    "Net",
+    "OpenVinoEvaluator",
+    "OpenVinoSession",
+    "Overlapped",
+    "all_cores_lines",
+    "available",
+    "devices_of",
+    "draw_inputs",
+    "how_to_run",
+    "measure_profile",
+    "one_per_core",
+    "open_plan",
+    "overlapping_cores",
+    "parse_devices",
+    "profile_model",
+    "run_plan",
+]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from loadmaster.runtime._inputs import draw_inputs
 from loadmaster.runtime._measuring import timed, undisturbed
 from loadmaster.runtime.openvino._devices import Devices
+from loadmaster.runtime.openvino._inputs import draw_inputs
 
 __all__ = ["read_counters"]
 

@@ -7,11 +7,11 @@ A real GPU or NPU is the same thing with another plugin (``"G=gpu"``, ``"G=gpu.1
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from loadmaster.errors import InputError
 from loadmaster.files import parse_toml, read_text
 from loadmaster.graph.openvino import one_line, openvino
 from loadmaster.hardware import Device
+from loadmaster.runtime._cores import allowed_cores
 
-__all__ = ["PRECISIONS", "DeviceSpec", "Devices", "available", "parse_devices"]
+__all__ = ["PRECISIONS", "DeviceSpec", "Devices", "available", "one_per_core", "parse_devices"]
 
 PRECISIONS = {"f32": "fp32", "bf16": "bf16", "f16": "fp16"}
 """OpenVINO's name of a precision -> ours."""
@@ -54,10 +55,10 @@ class DeviceSpec:
             )
         if self.threads < 1:
             raise InputError(f"device {self.name!r}: threads must be at least 1, not {self.threads}")
-        if self.core is not None and self.core not in os.sched_getaffinity(0):
+        if self.core is not None and self.core not in allowed_cores():
             raise InputError(
                 f"device {self.name!r}: core {self.core} is not one that this process may use: "
-                f"choose from {', '.join(map(str, sorted(os.sched_getaffinity(0))))}"
+                f"choose from {', '.join(map(str, allowed_cores()))}"
             )
 
     @staticmethod
@@ -135,6 +136,13 @@ def parse_devices(texts: Iterable[str]) -> tuple[DeviceSpec, ...]:
     return tuple(found)
 
 
+def one_per_core() -> tuple[DeviceSpec, ...]:
+    """A CPU device on every core that this process may use, called A, B and so on; at most 26."""
+    return tuple(
+        DeviceSpec(name, core=core) for name, core in zip(ascii_uppercase, allowed_cores(), strict=False)
+    )
+
+
 def _read_toml(path: str | Path) -> list[DeviceSpec]:
     file = parse_toml(read_text(path), str(path))
     specs = []
@@ -166,7 +174,7 @@ def available() -> list[dict[str, Any]]:
                 "kind": kind,
                 "model": str(core.get_property(name, "FULL_DEVICE_NAME")).strip(),
                 "precisions": [p for p, ours in PRECISIONS.items() if ours.upper() in capabilities],
-                "cores": len(os.sched_getaffinity(0)) if kind == "cpu" else None,
+                "cores": len(allowed_cores()) if kind == "cpu" else None,
             }
         )
     return found

@@ -4,47 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import RunError
 from loadmaster.graph.openvino import one_line
+from loadmaster.runtime._host import Arrays, Executor, Span
 from loadmaster.runtime._measuring import Sample, run_queue_wait
 from loadmaster.runtime._pieces import DATA, Piece
 from loadmaster.runtime.openvino._affinity import place_nodes, set_affinity
 from loadmaster.runtime.openvino._devices import Devices
-from loadmaster.runtime.openvino._overlap import concurrent, pipeline
+from loadmaster.runtime.openvino._overlapped import concurrent, pipeline
 from loadmaster.runtime.openvino._submodels import cut_model
 
-__all__ = ["EXECUTORS", "Executor", "Span"]
-
-Arrays = Sequence[npt.NDArray[Any]]
-Span = dict[str, Any]
-"""One piece of work of a run: ``submodel``, ``device``, ``start`` and ``end`` in seconds."""
-
-
-class Executor(Protocol):
-    """A model that is ready to run. Issue by issue there are more of them; the worker knows only this."""
-
-    submodels: int
-
-    def feed(self, inputs: Arrays) -> None:
-        """Set the inputs of the following runs."""
-        ...
-
-    def infer(self) -> None:
-        """Run once."""
-        ...
-
-    def outputs(self) -> list[npt.NDArray[Any]]:
-        """What the last run gave."""
-        ...
-
-    def spans(self) -> list[Span]:
-        """When each submodel ran in a run made for this."""
-        ...
+__all__ = ["EXECUTORS"]
 
 
 class Compiled:

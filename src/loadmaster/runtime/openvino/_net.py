@@ -15,9 +15,10 @@ from loadmaster.graph.onnx import parse_shapes
 from loadmaster.graph.openvino import openvino_model
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline
+from loadmaster.runtime._plan_runs import pieces_of
 from loadmaster.runtime.openvino._devices import Devices, DeviceSpec
-from loadmaster.runtime.openvino._overlap import Overlapped
-from loadmaster.runtime.openvino._plans import devices_of, fitting_network, pieces_of
+from loadmaster.runtime.openvino._overlapped import Overlapped
+from loadmaster.runtime.openvino._plans import devices_of, fitting_network
 
 __all__ = ["Net", "open_plan"]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,83 +10,26 @@ from loadmaster.errors import InputError, RunError
 from loadmaster.graph import Network, load_openvino
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Serial
-from loadmaster.runtime._lint import Finding, lint
-from loadmaster.runtime._measuring import Latency, Measurement
-from loadmaster.runtime._pieces import DATA, JOINS, Piece, cut
-from loadmaster.runtime._verifying import Verification
+from loadmaster.runtime._cores import allowed_cores
+from loadmaster.runtime._lint import lint
+from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
+from loadmaster.runtime._session import SAMPLES
 from loadmaster.runtime.openvino._devices import DeviceSpec
-from loadmaster.runtime.openvino._overlap import cores_of
-from loadmaster.runtime.openvino._session import SAMPLES, Session
+from loadmaster.runtime.openvino._overlapped import cores_of
+from loadmaster.runtime.openvino._session import OpenVinoSession
 
 __all__ = [
-    "Line",
-    "PlanRun",
+    "STREAM",
     "all_cores_lines",
     "devices_of",
     "fitting_network",
     "how_to_run",
     "overlapping_cores",
-    "pieces_of",
     "run_plan",
 ]
 
 STREAM = 32
 """Requests of one run of a pipeline."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One thing that was run: the plan, or a baseline."""
-
-    name: str
-    measurement: Measurement | None
-    verification: Verification | None
-    why: str = ""
-    """Why there is no measurement, for a baseline that cannot run."""
-    latency: Latency | None = None
-    """Of single requests, where a run is a stream of them."""
-
-    def document(self) -> dict[str, Any]:
-        """As plain values."""
-        return {
-            "name": self.name,
-            "measured": None if self.measurement is None else self.measurement.document(),
-            "verified": None if self.verification is None else self.verification.document(),
-            "why": self.why,
-            "latency": None if self.latency is None else self.latency._asdict(),
-        }
-
-
-@dataclass(frozen=True)
-class PlanRun:
-    """What running a plan showed; the plan is the first line."""
-
-    lines: tuple[Line, ...]
-    predicted: float
-    findings: tuple[Finding, ...]
-    spans: Sequence[Mapping[str, Any]]
-    openvino: str
-    core: int
-
-    @property
-    def plan(self) -> Measurement:
-        """The plan's own measurement."""
-        found = self.lines[0].measurement
-        assert found is not None
-        return found
-
-    def document(self) -> dict[str, Any]:
-        """As plain values."""
-        return {
-            "predicted": self.predicted,
-            "measured": self.plan.document(),
-            "error": (self.predicted - self.plan.median) / self.plan.median,
-            "lines": [line.document() for line in self.lines],
-            "findings": [finding.document() for finding in self.findings],
-            "trace": list(self.spans),
-            "openvino": self.openvino,
-            "core": self.core,
-        }
 
 
 def devices_of(plan: Plan) -> tuple[DeviceSpec, ...]:
@@ -147,32 +88,10 @@ def how_to_run(model: ExecutionModel) -> tuple[str, dict[str, Any]]:
     raise InputError(f"there is no runtime for plans of the {model.name} model")
 
 
-def pieces_of(plan: Plan) -> list[Piece]:
-    """The submodels that a plan was measured with, or, where it was not measured, those that its costs suggest.
-
-    Raises
-    ------
-    InputError : the pieces in the plan do not fit its placement.
-    """
-    placement = plan.document["placement"]
-    if "pieces" not in plan.document:
-        return cut(plan.problem(), plan.placement())
-    try:
-        pieces = [Piece(str(device), tuple(ops)) for device, ops in plan.document["pieces"]]
-    except (TypeError, ValueError):
-        raise InputError(f"{plan.source}: pieces must be a list of [device, [ops]]") from None
-    devices = {op: {piece.device for piece in pieces if op in piece.ops} for op in placement}
-    for op, device in placement.items():
-        kind = plan.problem().graph.op_types[plan.problem().graph.index[op]]
-        if kind not in DATA | JOINS and devices[op] != {device}:
-            raise InputError(f"{plan.source}: pieces: op {op!r} is not on its device {device!r} alone")
-    return pieces
-
-
 def overlapping_cores(devices: Sequence[DeviceSpec]) -> list[int]:
     """The cores that a process needs in which the devices run at once."""
     cores = {core for core in cores_of(devices).values() if core is not None}
-    return sorted(cores or os.sched_getaffinity(0))
+    return sorted(cores or allowed_cores())
 
 
 def all_cores_lines(
@@ -225,7 +144,7 @@ def run_plan(
     else:
         options["pieces"] = pieces_of(plan)
         cores = overlapping_cores(specs)
-    with Session(model, specs, shapes, cores=cores, clock=clock) as session:
+    with OpenVinoSession(model, specs, shapes, cores=cores, clock=clock) as session:
         placed = session.load(how, **options)
         placed.verify()
         lines: list[tuple[str, Any, str]] = [("plan", placed, "")]
@@ -261,6 +180,6 @@ def run_plan(
             float(plan.document["cost"]),
             tuple(findings),
             placed.trace(),
-            session.openvino,
+            session.engine,
             session.worker.cores[0],
         )

@@ -50,8 +50,8 @@ def measured(source: str, *, samples: int) -> dict[str, Any]:
 
 def _on(file: Path, samples: int, clock: str) -> dict[str, Any]:
     from loadmaster.graph.openvino import openvino_model
-    from loadmaster.runtime import Cache, Session, parse_devices, profile_model
-    from loadmaster.runtime._inputs import draw_inputs
+    from loadmaster.runtime import Cache
+    from loadmaster.runtime.openvino import OpenVinoSession, draw_inputs, parse_devices, profile_model
 
     store = Cache(file.parent / "measured.sqlite")
     try:
@@ -63,7 +63,7 @@ def _on(file: Path, samples: int, clock: str) -> dict[str, Any]:
     problem = _split(profile.problem())
     found = _solutions(problem)
     inputs = draw_inputs(openvino_model(file), 1)
-    with Session(file, devices, clock=clock) as session:
+    with OpenVinoSession(file, devices, clock=clock) as session:
         runs = {name: session.load("single", device=name) for name in ("A", "B")}
         runs["HETERO's own choice"] = session.load("auto", order=["A", "B"])
         for method, solution in found.items():

@@ -1,0 +1,92 @@
+"""The application: its commands in order, its errors as sentences and exit codes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from loadmaster import __version__
+from loadmaster.cli import _catalogue, _learning, _placing, _plans, _running, _studies
+from loadmaster.cli._output import say
+from loadmaster.errors import InfeasibleError, LoadmasterError, RunError
+
+__all__ = ["app", "main"]
+
+
+class _Commands(TyperGroup):
+    """Commands in the order of their definition; errors of ours as one sentence and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LoadmasterError as error:
+            say(f"error: {error}")
+            raise typer.Exit(_exit_code(error)) from None
+        except KeyboardInterrupt:
+            say("interrupted before there was a result")
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    name="loadmaster",
+    cls=_Commands,
+    help="Decide on which device every operator of a neural network runs.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # rich takes longer to import than all the rest of --help
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Entry point of the ``loadmaster`` command."""
+    app()
+
+
+def _exit_code(error: LoadmasterError) -> int:
+    if isinstance(error, InfeasibleError):
+        return 3
+    return 4 if isinstance(error, RunError) else 2
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"loadmaster {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _loadmaster(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+for _command in (
+    _placing.inspect,
+    _placing.place,
+    _placing.evaluate,
+    _placing.compare,
+    _catalogue.methods,
+    _catalogue.clusters,
+    _plans.export,
+    _plans.report,
+    _plans.explain,
+    _plans.diff,
+    _plans.trace,
+    _running.devices,
+    _running.profile,
+    _running.run,
+    _plans.lint,
+    _running.optimize,
+    _studies.reproduce,
+    _learning.pretrain,
+    _learning.finetune,
+):
+    app.command()(_command)
+app.add_typer(_catalogue.zoo_commands, name="zoo")

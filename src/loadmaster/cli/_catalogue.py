@@ -1,0 +1,76 @@
+"""Commands that list what there is: ``methods``, ``clusters``, ``zoo``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from loadmaster.cli._options import Json
+from loadmaster.cli._output import print_result
+
+__all__ = ["clusters", "methods", "zoo_commands"]
+
+zoo_commands = typer.Typer(
+    help="List the models of the zoo, or write one that runs.",
+    rich_markup_mode=None,
+    invoke_without_command=True,
+)
+
+
+def methods(as_json: Json = False) -> None:
+    """List the methods, and the execution models they support."""
+    from loadmaster import api, report
+
+    documents = api.methods()
+    print_result(documents, as_json, lambda: report.methods_table(documents))
+
+
+def clusters(
+    cluster: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A preset or a TOML file.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the clusters, or show the devices, links and sources of one."""
+    from loadmaster import api, report
+
+    if cluster is not None:
+        document = report.cluster_document(api.cluster(cluster))
+        print_result(document, as_json, lambda: report.cluster_tables(document))
+        return
+    documents = [report.cluster_document(found) for found in api.clusters()]
+    print_result(documents, as_json, lambda: report.clusters_table(documents))
+
+
+@zoo_commands.callback()
+def zoo(context: typer.Context, as_json: Json = False) -> None:
+    """List the models of the zoo, or write one that runs ('zoo export')."""
+    if context.invoked_subcommand is not None:
+        return
+    from loadmaster import api, report
+
+    documents = api.zoo_models()
+    print_result(documents, as_json, lambda: report.zoo_table(documents))
+
+
+@zoo_commands.command()
+def export(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="e.g. resnet-50 or bert-base?seq=64")],
+    path: Annotated[
+        str, typer.Argument(metavar="FILE", help="The IR to write: model.xml (weights: model.bin).")
+    ],
+    seed: Annotated[int, typer.Option(help="Of the random weights.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Write a model of the zoo as an OpenVINO IR that runs, with random weights."""
+    from loadmaster import api, report
+
+    document = api.write_zoo_model(name, path, seed=seed)
+    if as_json:
+        typer.echo(report.to_json(document))
+    else:
+        typer.echo(
+            f"{path}: {document['layers']} IR layers and {document['layer_edges']} edges; "
+            f"{document['ops']} ops and {document['edges']} edges that execute"
+        )

@@ -1,0 +1,212 @@
+"""Commands about plans: ``export``, ``report``, ``explain``, ``diff``, ``trace``, ``lint``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loadmaster.cli._options import Json, PlanFile, Shapes, read_seconds
+from loadmaster.cli._output import print_result, say
+from loadmaster.errors import InputError, LoadmasterError
+
+if TYPE_CHECKING:
+    from loadmaster import Problem, Solution
+
+__all__ = ["diff", "explain", "export", "lint", "report", "trace", "write_report"]
+
+
+def write_report(
+    path: str,
+    problem: Problem,
+    solutions: Sequence[Solution],
+    *,
+    failures: Mapping[str, str] | None = None,
+    measured: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the HTML report of the cheapest solution, and say where it is."""
+    from loadmaster.files import write_atomically
+    from loadmaster.plan import versions
+    from loadmaster.report import html_report
+
+    text = html_report(problem, solutions, failures=failures, measured=measured, versions=versions())
+    write_atomically(path, text.encode())
+    say(f"the report is in {path}")
+
+
+def export(
+    plan: PlanFile,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="openvino|onnxruntime|device-map|split-points|dot",
+            help="Format to write.",
+        ),
+    ] = "openvino",
+    onnx: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="onnxruntime: copy this model to --output with annotations in it."),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
+    ] = None,
+) -> None:
+    """Write a plan for another program: OpenVINO, ONNX Runtime, PyTorch or Graphviz."""
+    from loadmaster import api
+    from loadmaster.files import write_atomically
+    from loadmaster.plan import Plan
+
+    if onnx is not None:
+        if format != "onnxruntime" or output is None:
+            raise InputError(
+                "--onnx needs --format onnxruntime and an --output to write the annotated model to"
+            )
+        found = api.annotate_onnx(Plan.load(plan), onnx, output)
+        say(f"{found:,} nodes are annotated in {output}")
+        return
+    text = api.export(Plan.load(plan), format)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(output, text.encode())
+
+
+def report(
+    plans: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PLAN...", help="Plans of one problem: the cheapest is shown.", show_default=False
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="HTML", help="Write the report to this file.")
+    ] = "report.html",
+) -> None:
+    """Show plans in a browser: graph, timeline, placers, memory, in one HTML file."""
+    from loadmaster.files import check_writable
+    from loadmaster.plan import Plan
+
+    check_writable(output)
+    loaded = [Plan.load(path) for path in plans]
+    problem = loaded[0].problem()
+    for path, plan in zip(plans, loaded, strict=True):
+        if plan.problem() != problem:
+            raise InputError(
+                f"{path}: is a plan of another problem than {plans[0]}: give plans of one problem"
+            )
+    best = min(loaded, key=lambda plan: plan.solution().cost)
+    write_report(
+        output, problem, [plan.solution() for plan in loaded], measured=best.document.get("measured")
+    )
+
+
+def explain(
+    plan: PlanFile,
+    op: Annotated[
+        str | None, typer.Argument(metavar="[OP]", help="One op, by name.", show_default=False)
+    ] = None,
+    again: Annotated[
+        str | None,
+        typer.Option("--re-place", metavar="TIME", help="Search again for every what-if, for so long each."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Explain a plan: bottleneck, critical path, cuts, waits, what-ifs; or why one op is where it is."""
+    from loadmaster import report
+    from loadmaster.plan import Plan
+
+    seconds = read_seconds(again, "--re-place")
+    loaded = Plan.load(plan)
+    problem, solution = loaded.problem(), loaded.solution()
+    if op is not None:
+        if op not in problem.graph.index:
+            raise InputError(f"{plan}: there is no op {op!r}{_similar(op, problem.graph.names)}")
+        one = report.op_document(problem, solution, problem.graph.index[op])
+        print_result(one, as_json, lambda: report.op_tables(one))
+        return
+    search = None if seconds is None else _search_again(solution, seconds)
+    document = report.explain_document(problem, solution, again=search)
+    print_result(document, as_json, lambda: report.explain_tables(document))
+
+
+def _search_again(solution: Solution, seconds: float) -> Callable[[Problem], float]:
+    """Finds the cost of a fresh placement by the plan's method, or by the default one where that is not possible."""
+    from loadmaster import api
+
+    def cost(problem: Problem) -> float:
+        able = solution.method in api.methods_for(problem)
+        method = solution.method if able else api.DEFAULT_METHOD
+        try:
+            return api.place(problem, method, budget=seconds, seed=solution.seed).cost
+        except LoadmasterError:
+            return float("inf")
+
+    return cost
+
+
+def _similar(op: str, names: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(op, names, 3)
+    return f": did you mean {', '.join(map(repr, close))}?" if close else ""
+
+
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="A plan.", show_default=False)],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another plan.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Show what differs between two plans: cost, loads, and the ops that moved."""
+    from loadmaster import report
+    from loadmaster.plan import Plan
+
+    document = report.diff_document(Plan.load(first), Plan.load(second))
+    print_result(document, as_json, lambda: report.diff_tables(document))
+
+
+def trace(
+    plan: PlanFile,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="JSON", help="Write the trace to this file.")
+    ] = "trace.json",
+) -> None:
+    """Write the schedule as a trace for Perfetto or chrome://tracing."""
+    import json
+
+    from loadmaster.files import write_atomically
+    from loadmaster.plan import Plan
+    from loadmaster.report import trace_document
+
+    loaded = Plan.load(plan)
+    document = trace_document(loaded.problem(), loaded.placement(), measured=loaded.document.get("measured"))
+    write_atomically(output, json.dumps(document, allow_nan=False).encode())
+    say(f"the trace is in {output}: open it at ui.perfetto.dev")
+
+
+def lint(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan.", show_default=False)],
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="The model that it should fit.")
+    ] = None,
+    shape: Shapes = None,
+    as_json: Json = False,
+) -> None:
+    """Say what is wrong or foolish about a plan; exit code 1 where it must not be run."""
+    from loadmaster import api
+    from loadmaster.plan import Plan
+    from loadmaster.report import to_json
+
+    findings = api.lint(Plan.load(plan), model, shape or ())
+    if as_json:
+        typer.echo(to_json([finding.document() for finding in findings]))
+    else:
+        for finding in findings:
+            typer.echo(f"{finding.level}: {finding.text} [{finding.rule}]")
+        if not findings:
+            typer.echo("nothing to complain of")
+    if any(finding.level == "error" for finding in findings):
+        raise typer.Exit(1)

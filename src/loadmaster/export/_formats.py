@@ -1,0 +1,30 @@
+"""The formats of other programs, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from loadmaster.errors import InputError
+from loadmaster.export._graphviz import graphviz
+from loadmaster.export._onnxruntime import layer_assignment
+from loadmaster.export._openvino import openvino_affinity
+from loadmaster.export._torch import device_map, split_points
+from loadmaster.plan import Plan
+
+__all__ = ["EXPORTERS", "export"]
+
+EXPORTERS: dict[str, Callable[[Plan], str]] = {
+    "openvino": openvino_affinity,
+    "onnxruntime": layer_assignment,
+    "device-map": device_map,
+    "split-points": split_points,
+    "dot": graphviz,
+}
+"""Format name -> exporter."""
+
+
+def export(plan: Plan, format: str) -> str:
+    """The plan in another program's format, as text."""
+    if format not in EXPORTERS:
+        raise InputError(f"the format {format!r} is unknown: choose one of {', '.join(EXPORTERS)}")
+    return EXPORTERS[format](plan)

@@ -1,0 +1,94 @@
+"""What running a plan beside its baselines showed, and the pieces that it is run in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadmaster.errors import InputError
+from loadmaster.plan import Plan
+from loadmaster.runtime._lint import Finding
+from loadmaster.runtime._measuring import Latency, Measurement
+from loadmaster.runtime._pieces import DATA, JOINS, Piece, cut
+from loadmaster.runtime._verifying import Verification
+
+__all__ = ["Line", "PlanRun", "pieces_of"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that was run: the plan, or a baseline."""
+
+    name: str
+    measurement: Measurement | None
+    verification: Verification | None
+    why: str = ""
+    """Why there is no measurement, for a baseline that cannot run."""
+    latency: Latency | None = None
+    """Of single requests, where a run is a stream of them."""
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "name": self.name,
+            "measured": None if self.measurement is None else self.measurement.document(),
+            "verified": None if self.verification is None else self.verification.document(),
+            "why": self.why,
+            "latency": None if self.latency is None else self.latency._asdict(),
+        }
+
+
+@dataclass(frozen=True)
+class PlanRun:
+    """What running a plan showed; the plan is the first line."""
+
+    lines: tuple[Line, ...]
+    predicted: float
+    findings: tuple[Finding, ...]
+    spans: Sequence[Mapping[str, Any]]
+    engine: Mapping[str, str]
+    """Its name and version."""
+    core: int
+
+    @property
+    def plan(self) -> Measurement:
+        """The plan's own measurement."""
+        found = self.lines[0].measurement
+        assert found is not None
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "predicted": self.predicted,
+            "measured": self.plan.document(),
+            "error": (self.predicted - self.plan.median) / self.plan.median,
+            "lines": [line.document() for line in self.lines],
+            "findings": [finding.document() for finding in self.findings],
+            "trace": list(self.spans),
+            **self.engine,
+            "core": self.core,
+        }
+
+
+def pieces_of(plan: Plan) -> list[Piece]:
+    """The submodels that a plan was measured with, or, where it was not measured, those that its costs suggest.
+
+    Raises
+    ------
+    InputError : the pieces in the plan do not fit its placement.
+    """
+    placement = plan.document["placement"]
+    if "pieces" not in plan.document:
+        return cut(plan.problem(), plan.placement())
+    try:
+        pieces = [Piece(str(device), tuple(ops)) for device, ops in plan.document["pieces"]]
+    except (TypeError, ValueError):
+        raise InputError(f"{plan.source}: pieces must be a list of [device, [ops]]") from None
+    devices = {op: {piece.device for piece in pieces if op in piece.ops} for op in placement}
+    for op, device in placement.items():
+        kind = plan.problem().graph.op_types[plan.problem().graph.index[op]]
+        if kind not in DATA | JOINS and devices[op] != {device}:
+            raise InputError(f"{plan.source}: pieces: op {op!r} is not on its device {device!r} alone")
+    return pieces

@@ -1,0 +1,42 @@
+"""Inputs to run an OpenVINO model on, by seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loadmaster.runtime._inputs import draw_input
+
+__all__ = ["draw_inputs"]
+
+
+def draw_inputs(model: Any, seed: int) -> list[npt.NDArray[Any]]:
+    """Random inputs in the order of the model's own: normal numbers, or rows of the tables that ids look up in."""
+    drawn = []
+    for at, port in enumerate(model.inputs):
+        dtype = np.dtype(port.get_element_type().to_dtype())
+        rows = _rows(port) if dtype.kind in "iu" else 2
+        drawn.append(draw_input(tuple(port.shape), dtype, seed=seed, at=at, rows=rows))
+    return drawn
+
+
+def _rows(port: Any) -> int:
+    """Rows of the smallest table that a port indexes; 2 where it indexes none (a mask, say)."""
+    found, seen, left = [], set(), [port]
+    while left:
+        output = left.pop()
+        for reader in output.get_target_inputs():
+            node = reader.get_node()
+            kind = node.get_type_name()
+            if kind == "Gather" and reader.get_index() == 1:
+                axis = int(node.input(2).get_source_output().get_node().data.reshape(-1)[0])
+                found.append(int(node.input(0).get_shape()[axis]))
+            elif (
+                kind in ("Convert", "Reshape", "Squeeze", "Unsqueeze")
+                and node.get_friendly_name() not in seen
+            ):
+                seen.add(node.get_friendly_name())
+                left.append(node.output(0))
+    return min(found, default=2)
