@@ -15,7 +15,6 @@ from typing import Any, cast, get_type_hints
 import msgspec
 import numpy as np
 
-from loadmaster import zoo
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
 from loadmaster.files import read_json
 from loadmaster.graph import Graph, Network, layered, load_onnx, load_openvino
@@ -23,12 +22,10 @@ from loadmaster.graph._file import is_graph, parse_graph
 from loadmaster.graph.workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
 from loadmaster.hardware import Cluster, Costs, estimate, load_cluster, parse_totals, read_costs, scale_to
 from loadmaster.placers import get_placer
-from loadmaster.placers.auto import Auto, lineup_of
 from loadmaster.placers.frame.coarsened import place_coarse
-from loadmaster.placers.frame.placer import Placer
+from loadmaster.placers.frame.placer import Placer, Portfolio
 from loadmaster.placers.frame.search import Budget, ProgressCallback
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.rules.single import Single
 from loadmaster.plan import Plan, is_plan, is_profile, parse_profile, placement_from_document
 from loadmaster.problem import (
     Concurrent,
@@ -84,6 +81,8 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
             f"shapes are given for {text}, which is not an ONNX model nor an OpenVINO one: leave them out"
         )
     if text.startswith("zoo:"):
+        from loadmaster import zoo
+
         return zoo.model(text.removeprefix("zoo:"))
     data = read_json(source)
     if is_graph(data):
@@ -251,9 +250,8 @@ def place(
 
 def _warm_up(placer: Placer, problem: Problem) -> None:
     """Place a tiny problem of the same kind, so that loading or compiling kernels does not count against the budget."""
-    if isinstance(placer, Auto):
-        lineup = lineup_of(problem)
-        for member in (Single(), *lineup.rules, *lineup.provers, *lineup.searchers):
+    if isinstance(placer, Portfolio):
+        for member in placer.members(problem):
             _warm_up(member, problem)
         return
     key = (placer.name, problem.model, problem.devices)

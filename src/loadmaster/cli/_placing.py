@@ -29,6 +29,7 @@ from loadmaster.cli._options import (
     read_seconds,
     takes_problem,
 )
+from loadmaster.cli._startup import calm_collector
 from loadmaster.errors import InfeasibleError, InputError, LoadmasterError, RunError
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the ``loadmaster`` command."""
+    calm_collector()
     app()
 
 
@@ -286,32 +288,37 @@ def compare(
 
 
 def _supported(problem: Problem) -> list[str]:
-    from loadmaster.placers import PLACERS
+    from loadmaster.placers import all_placers
 
-    return [name for name, placer in PLACERS.items() if placer.supports(problem) is None]
+    return [name for name, placer in all_placers().items() if placer.supports(problem) is None]
 
 
 @app.command()
 def methods(as_json: Json = False) -> None:
     """List the methods, and the execution models they support."""
     from loadmaster import api
-    from loadmaster.placers import PLACERS, parameters
+    from loadmaster.placers import PLACERS, Placer, installed_placers, parameters
     from loadmaster.problem import MODELS
     from loadmaster.report._documents import to_json
 
     examples = {name: api.problem("zoo:layered-4", model=name) for name in MODELS}
-    documents = []
-    for name, placer in PLACERS.items():
+
+    def described(placer: Placer) -> dict[str, Any]:
         reasons = {model: placer.supports(problem) for model, problem in examples.items()}
-        documents.append(
-            {
-                "name": name,
-                "summary": placer.summary,
-                "models": [model for model, reason in reasons.items() if reason is None],
-                "unsupported": {model: reason for model, reason in reasons.items() if reason is not None},
-                "parameters": parameters(placer),
-            }
-        )
+        return {
+            "name": placer.name,
+            "summary": placer.summary,
+            "models": [model for model, reason in reasons.items() if reason is None],
+            "unsupported": {model: reason for model, reason in reasons.items() if reason is not None},
+            "parameters": parameters(placer),
+        }
+
+    documents = [described(placer) for placer in PLACERS.values()]
+    for found in installed_placers(PLACERS):
+        if found.placer is None:
+            _say(found.problem)
+        else:
+            documents.append({**described(found.placer), "package": found.package})
     if as_json:
         typer.echo(to_json(documents))
     else:

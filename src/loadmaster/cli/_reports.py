@@ -107,12 +107,14 @@ def explain(
 def _search_again(solution: Solution, seconds: float) -> Callable[[Problem], float]:
     """Finds the cost of a fresh placement by the plan's method, or by the default one where that is not possible."""
     from loadmaster import api
-    from loadmaster.errors import LoadmasterError
-    from loadmaster.placers import PLACERS
+    from loadmaster.errors import InputError, LoadmasterError
+    from loadmaster.placers import get_placer
 
     def cost(problem: Problem) -> float:
-        known = PLACERS.get(solution.method)
-        able = known is not None and known.supports(problem) is None
+        try:
+            able = get_placer(solution.method).supports(problem) is None
+        except InputError:
+            able = False
         method = solution.method if able else api.DEFAULT_METHOD
         try:
             return api.place(problem, method, budget=seconds, seed=solution.seed).cost

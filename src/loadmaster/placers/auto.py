@@ -116,6 +116,11 @@ class Auto:
         """Everything."""
         return None
 
+    def members(self, problem: Problem) -> tuple[Placer, ...]:
+        """All that may run on the problem."""
+        lineup = lineup_of(problem)
+        return (Single(), *lineup.rules, *lineup.provers, *lineup.searchers)
+
     def place(
         self,
         problem: Problem,

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.errors import InfeasibleError
@@ -85,6 +83,9 @@ def _atoms(problem: Problem) -> Atoms:
     classes = problem.classes
     parts, part = classes, np.arange(classes, dtype=np.int32)
     if classes < problem.n:
+        from scipy.sparse import coo_array  # slow to import, and most problems need neither
+        from scipy.sparse.csgraph import connected_components
+
         graph = coo_array((np.ones(len(tail)), (tail, head)), shape=(classes, classes))
         parts, part = connected_components(graph, connection="strong")
     arcs = np.stack([part[tail], part[head]]) if len(tail) else np.zeros((2, 0), np.int32)

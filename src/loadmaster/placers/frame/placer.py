@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from loadmaster.placers.frame.search import Budget, ProgressCallback
 from loadmaster.problem import Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
 
-__all__ = ["Placer", "parameters"]
+__all__ = ["Placer", "Portfolio", "parameters"]
 
 
 class Placer(Protocol):
@@ -39,6 +39,15 @@ class Placer(Protocol):
         on_progress: ProgressCallback | None = None,
     ) -> Solution:
         """The best placement found within the budget."""
+        ...
+
+
+@runtime_checkable
+class Portfolio(Protocol):
+    """A placer that runs others."""
+
+    def members(self, problem: Problem) -> tuple[Placer, ...]:
+        """All that may run on the problem."""
         ...
 
 
