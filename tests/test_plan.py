@@ -13,7 +13,7 @@ from loadmaster.graph import GraphBuilder
 from loadmaster.hardware import Cluster, Device, Link
 from loadmaster.plan import FORMAT, Plan
 from loadmaster.problem import MODELS, Placement, Point, Problem, Solution, execution_model
-from loadmaster.problem.reference import evaluate
+from loadmaster.testing.reference import evaluate
 
 
 def odd_problem(model="concurrent", **settings):

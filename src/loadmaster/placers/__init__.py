@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from loadmaster.errors import InputError
 from loadmaster.placers._installed import InstalledPlacer, installed_placers, placer_of
 from loadmaster.placers.frame.placer import Placer, Portfolio, parameters
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search

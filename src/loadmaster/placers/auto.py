@@ -109,6 +109,7 @@ class Auto:
     gap: float = OPTIMAL_GAP
     """Stop at this relative gap; by default at what counts as optimal."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "a portfolio with a deadline: rules, proofs and search side by side"
 

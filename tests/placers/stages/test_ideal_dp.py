@@ -21,8 +21,9 @@ from loadmaster.placers import Budget
 from loadmaster.placers.stages._contraction import contract, without_weightless
 from loadmaster.placers.stages._tables import MOST_STATES
 from loadmaster.placers.stages.ideal_dp import IdealDp, _ideals, count_ideals
-from loadmaster.problem import Pipeline, Problem, Solution, reference
+from loadmaster.problem import Pipeline, Problem, Solution
 from loadmaster.problem._evaluator import SimulatedEvaluator
+from loadmaster.testing import reference
 
 MODELS = [Pipeline("chain", comm, objective) for comm in ("sum", "overlap") for objective in ("sum", "fw+bw")]
 SEEDS = st.integers(0, 2**32 - 1)

@@ -18,7 +18,7 @@ from loadmaster.hardware import Cluster, Device, accelerators, roofline
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
 from loadmaster.problem.bounds import all_bounds, lower_bound
 from loadmaster.problem.bounds._load_dual import load_dual
-from loadmaster.problem.reference import evaluate
+from loadmaster.testing.reference import evaluate
 from tests.strategies import models, problems
 
 CONCURRENT = st.builds(Concurrent, st.sampled_from(["event", "static"]), st.sampled_from(["sum", "peak"]))

@@ -23,6 +23,9 @@ class Searcher:
     warm_up: ClassVar[int] = SOLVE_FROM
     """Evaluations on a tiny problem after which every part of the method has been loaded or compiled."""
 
+    keeps_start: ClassVar[bool] = False
+    """It never returns something worse than a feasible placement that it is given as the start."""
+
     def supports(self, problem: Problem) -> str | None:
         """Everything."""
         return None

@@ -93,7 +93,7 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
     """a · b as BLAS computes it for a few numbers; np.dot itself would bring in all of scipy.linalg."""
     total = 0.0
     for i in range(len(a)):
-        total = _fused(a[i], b[i], total)
+        total = _fused(a[i], b[i], total)  # type: ignore[call-arg]
     return total
 
 
