@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,12 @@ def matches(shown, printed):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     printed, commands = "", 0
     for language, title, body in BLOCK.findall(page.read_text(encoding="utf-8")):
         if title:
             Path(title).write_text(body, encoding="utf-8")
+            sys.modules.pop(Path(title).stem, None)  # of a page of another test
         elif language == "sh":
             printed = ""
             for line in body.splitlines():
@@ -54,10 +57,27 @@ def run(words):
         found = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True, check=False)
         assert found.returncode == 0, found.stderr
         return found.stdout
+    if words[0] == "pip":
+        return install(Path.cwd())
     assert words[0] == "loadmaster"
     result = CliRunner().invoke(app, words[1:], env={**os.environ, "COLUMNS": "100"})
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def install(folder):
+    """What ``pip install -e .`` leaves behind, for a package of one module."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return ""
 
 
 def test_every_page_is_in_the_navigation_and_every_picture_is_there():

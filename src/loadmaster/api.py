@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast, get_type_hints
 import msgspec
 import numpy as np
 
-from loadmaster import zoo
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
 from loadmaster.files import check_writable, read_json
 from loadmaster.graph import Graph, Network, is_graph, layered, load_onnx, load_openvino, parse_graph
@@ -31,14 +30,12 @@ from loadmaster.hardware import (
     read_costs,
     scale_to,
 )
-from loadmaster.placers import PLACERS, get_placer
+from loadmaster.placers import PLACERS, all_placers, get_placer, installed_placers
 from loadmaster.placers import parameters as parameters_of
-from loadmaster.placers.auto import Auto, lineup_of
 from loadmaster.placers.frame.coarsened import place_coarse
-from loadmaster.placers.frame.placer import Placer
+from loadmaster.placers.frame.placer import Placer, Portfolio
 from loadmaster.placers.frame.search import Budget, ProgressCallback
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.rules.single import Single
 from loadmaster.plan import Plan, is_plan, is_profile, parse_profile, placement_from_document
 from loadmaster.problem import (
     MODELS,
@@ -103,6 +100,8 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
             f"shapes are given for {text}, which is not an ONNX model nor an OpenVINO one: leave them out"
         )
     if text.startswith("zoo:"):
+        from loadmaster import zoo
+
         return zoo.model(text.removeprefix("zoo:"))
     data = read_json(source)
     if is_graph(data):
@@ -270,9 +269,8 @@ def place(
 
 def _warm_up(placer: Placer, problem: Problem) -> None:
     """Place a tiny problem of the same kind, so that loading or compiling kernels does not count against the budget."""
-    if isinstance(placer, Auto):
-        lineup = lineup_of(problem)
-        for member in (Single(), *lineup.rules, *lineup.provers, *lineup.searchers):
+    if isinstance(placer, Portfolio):
+        for member in placer.members(problem):
             _warm_up(member, problem)
         return
     key = (placer.name, problem.model, problem.devices)
@@ -475,7 +473,16 @@ def _split_placement(
 
 # -- what there is -------------------------------------------------------------------------------------------
 
-__all__ += ["cluster", "clusters", "coarsened", "methods", "methods_for", "write_zoo_model", "zoo_models"]
+__all__ += [
+    "broken_methods",
+    "cluster",
+    "clusters",
+    "coarsened",
+    "methods",
+    "methods_for",
+    "write_zoo_model",
+    "zoo_models",
+]
 
 
 def cluster(name: str | Path) -> Cluster:
@@ -494,30 +501,44 @@ def coarsened(problem: Problem, rules: str) -> Coarsening:
 
 
 def methods() -> list[dict[str, Any]]:
-    """Every method: what it is, its parameters, and the execution models that it supports or why not."""
+    """Every method: what it is, its parameters, and the execution models that it supports or why not.
+
+    Methods of other packages say which one they are from (``package``).
+    """
     examples = {name: problem("zoo:layered-4", model=name) for name in MODELS}
-    found = []
-    for name, placer in PLACERS.items():
+
+    def described(placer: Placer) -> dict[str, Any]:
         reasons = {model: placer.supports(example) for model, example in examples.items()}
-        found.append(
-            {
-                "name": name,
-                "summary": placer.summary,
-                "models": [model for model, reason in reasons.items() if reason is None],
-                "unsupported": {model: reason for model, reason in reasons.items() if reason is not None},
-                "parameters": parameters_of(placer),
-            }
-        )
-    return found
+        return {
+            "name": placer.name,
+            "summary": placer.summary,
+            "models": [model for model, reason in reasons.items() if reason is None],
+            "unsupported": {model: reason for model, reason in reasons.items() if reason is not None},
+            "parameters": parameters_of(placer),
+        }
+
+    theirs = [
+        {**described(found.placer), "package": found.package}
+        for found in installed_placers(PLACERS)
+        if found.placer is not None
+    ]
+    return [described(placer) for placer in PLACERS.values()] + theirs
+
+
+def broken_methods() -> list[str]:
+    """Why methods that other packages announce cannot be used, a sentence each."""
+    return [found.problem for found in installed_placers(PLACERS) if found.placer is None]
 
 
 def methods_for(problem: Problem) -> list[str]:
     """The names of the methods that support a problem."""
-    return [name for name, placer in PLACERS.items() if placer.supports(problem) is None]
+    return [name for name, placer in all_placers().items() if placer.supports(problem) is None]
 
 
 def zoo_models() -> list[dict[str, Any]]:
     """The models of the zoo, and whether :func:`write_zoo_model` writes them."""
+    from loadmaster import zoo
+
     return [
         {
             "name": name,
@@ -532,6 +553,8 @@ def zoo_models() -> list[dict[str, Any]]:
 
 def write_zoo_model(name: str, path: str | Path, *, seed: int = 0) -> dict[str, Any]:
     """Write a model of the zoo as an OpenVINO IR that runs, with random weights; what it holds."""
+    from loadmaster import zoo
+
     zoo.export_model(name, path, seed=seed)
     layers, ops = load_openvino(path, counting="layers").graph, load_openvino(path).graph
     return {

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from loadmaster.placers import PLACERS, Budget
-from loadmaster.problem import Placement, Problem, execution_model, reference
+from loadmaster.problem import Placement, Problem, execution_model
 from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
 from loadmaster.problem._file import parse_problem
 from loadmaster.problem.bounds import all_bounds
+from loadmaster.testing import reference
 
 GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parent.parent / "golden.json").read_text())
 CASES = [(entry, case) for entry in GOLDEN for case in entry["cases"]]

@@ -25,10 +25,10 @@ from loadmaster.problem import (
     Placement,
     Problem,
     Serial,
-    reference,
 )
 from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
 from loadmaster.problem.loads import cost_of, move_op, nets_of, new_ledger, reset
+from loadmaster.testing import reference
 
 SPACE = 4000
 """Most placements that brute force may look at."""

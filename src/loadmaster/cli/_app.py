@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from loadmaster import __version__
 from loadmaster.cli import _catalogue, _learning, _placing, _plans, _running, _studies
 from loadmaster.cli._output import say
+from loadmaster.cli._startup import calm_collector
 from loadmaster.errors import InfeasibleError, LoadmasterError, RunError
 
 __all__ = ["app", "main"]
@@ -43,6 +44,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the ``loadmaster`` command."""
+    calm_collector()
     app()
 
 

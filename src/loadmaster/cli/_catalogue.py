@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from loadmaster.cli._options import Json
-from loadmaster.cli._output import print_result
+from loadmaster.cli._output import print_result, say
 
 __all__ = ["clusters", "methods", "zoo_commands"]
 
@@ -23,6 +23,8 @@ def methods(as_json: Json = False) -> None:
     from loadmaster import api, report
 
     documents = api.methods()
+    for sentence in api.broken_methods():
+        say(sentence)
     print_result(documents, as_json, lambda: report.methods_table(documents))
 
 

@@ -1,106 +1,114 @@
 """How: one module per algorithm, one protocol, one plain table of names."""
 
-from loadmaster.errors import InputError
-from loadmaster.placers.auto import Auto
-from loadmaster.placers.columns.calls import Calls
-from loadmaster.placers.columns.frontier import Frontier
-from loadmaster.placers.cuts.min_cut import MinCut
-from loadmaster.placers.frame.placer import Placer, parameters
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from loadmaster.placers._installed import InstalledPlacer, installed_placers, placer_of
+from loadmaster.placers.frame.feasible import first_feasible
+from loadmaster.placers.frame.placer import Placer, Portfolio, parameters
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.learned.gdp import Gdp, GdpSearch
-from loadmaster.placers.learned.gdp_paper import GdpPaper
-from loadmaster.placers.learned.hdp import Hdp
-from loadmaster.placers.learned.hsdag import Hsdag, HsdagPolish
-from loadmaster.placers.learned.hsdag_paper import HsdagPaper
-from loadmaster.placers.learned.placeto import Placeto
-from loadmaster.placers.learned.rnn import Rnn
-from loadmaster.placers.rules.accelerate import Accelerate
-from loadmaster.placers.rules.cpop import Cpop
-from loadmaster.placers.rules.expert import Expert
-from loadmaster.placers.rules.greedy import Greedy
-from loadmaster.placers.rules.heft import Heft
-from loadmaster.placers.rules.lookahead import Lookahead
-from loadmaster.placers.rules.m_etf import MEtf
-from loadmaster.placers.rules.m_sct import MSct
-from loadmaster.placers.rules.m_topo import MTopo
-from loadmaster.placers.rules.metis import Metis
-from loadmaster.placers.rules.openvino import OpenVino
-from loadmaster.placers.rules.peft import Peft
-from loadmaster.placers.rules.random import Random
-from loadmaster.placers.rules.single import Single
-from loadmaster.placers.search.annealing import Annealing
-from loadmaster.placers.search.beam import Beam
-from loadmaster.placers.search.exhaustive import Exhaustive
-from loadmaster.placers.search.local_search import LocalSearch
-from loadmaster.placers.solvers.cp_sat import CpSat
-from loadmaster.placers.solvers.exact import Exact
-from loadmaster.placers.solvers.milp import Milp
-from loadmaster.placers.stages.balanced import Balanced
-from loadmaster.placers.stages.ideal_dp import IdealDp
-from loadmaster.placers.stages.linear_dp import LinearDp
-from loadmaster.placers.stages.pipedream import PipeDream
 
 __all__ = [
     "PLACERS",
     "Budget",
+    "InstalledPlacer",
     "Placer",
+    "Portfolio",
     "Progress",
     "ProgressCallback",
     "Search",
     "Searcher",
+    "all_placers",
+    "first_feasible",
     "get_placer",
+    "installed_placers",
     "parameters",
 ]
 
-PLACERS: dict[str, Placer] = {
-    placer.name: placer
-    for placer in (
-        Auto(),
-        Single(),
-        Random(),
-        Greedy(),
-        Expert(),
-        Heft(),
-        Lookahead(),
-        Peft(),
-        Cpop(),
-        Beam(),
-        MTopo(),
-        MEtf(),
-        MSct(),
-        OpenVino(),
-        Accelerate(),
-        MinCut(),
-        LocalSearch(),
-        Annealing(),
-        Exhaustive(),
-        IdealDp(),
-        LinearDp(),
-        Frontier(),
-        Exact(),
-        CpSat(),
-        Milp(),
-        Calls(),
-        PipeDream(),
-        Balanced(),
-        Metis(),
-        HsdagPaper(),
-        Hsdag(),
-        HsdagPolish(),
-        Placeto(),
-        Rnn(),
-        Hdp(),
-        Gdp(),
-        GdpSearch(),
-        GdpPaper(),
-    )
+_TABLE: dict[str, tuple[str, str]] = {
+    # name: (module in this package, class)
+    "auto": ("auto", "Auto"),
+    "single": ("rules.single", "Single"),
+    "random": ("rules.random", "Random"),
+    "greedy": ("rules.greedy", "Greedy"),
+    "expert": ("rules.expert", "Expert"),
+    "heft": ("rules.heft", "Heft"),
+    "lookahead": ("rules.lookahead", "Lookahead"),
+    "peft": ("rules.peft", "Peft"),
+    "cpop": ("rules.cpop", "Cpop"),
+    "beam": ("search.beam", "Beam"),
+    "m-topo": ("rules.m_topo", "MTopo"),
+    "m-etf": ("rules.m_etf", "MEtf"),
+    "m-sct": ("rules.m_sct", "MSct"),
+    "openvino": ("rules.openvino", "OpenVino"),
+    "accelerate": ("rules.accelerate", "Accelerate"),
+    "min-cut": ("cuts.min_cut", "MinCut"),
+    "local-search": ("search.local_search", "LocalSearch"),
+    "annealing": ("search.annealing", "Annealing"),
+    "exhaustive": ("search.exhaustive", "Exhaustive"),
+    "ideal-dp": ("stages.ideal_dp", "IdealDp"),
+    "linear-dp": ("stages.linear_dp", "LinearDp"),
+    "frontier": ("columns.frontier", "Frontier"),
+    "exact": ("solvers.exact", "Exact"),
+    "cp-sat": ("solvers.cp_sat", "CpSat"),
+    "milp": ("solvers.milp", "Milp"),
+    "calls": ("columns.calls", "Calls"),
+    "pipedream": ("stages.pipedream", "PipeDream"),
+    "balanced": ("stages.balanced", "Balanced"),
+    "metis": ("rules.metis", "Metis"),
+    "hsdag-paper": ("learned.hsdag_paper", "HsdagPaper"),
+    "hsdag": ("learned.hsdag", "Hsdag"),
+    "hsdag+polish": ("learned.hsdag", "HsdagPolish"),
+    "placeto": ("learned.placeto", "Placeto"),
+    "rnn": ("learned.rnn", "Rnn"),
+    "hdp": ("learned.hdp", "Hdp"),
+    "gdp": ("learned.gdp", "Gdp"),
+    "gdp+ls": ("learned.gdp", "GdpSearch"),
+    "gdp-paper": ("learned.gdp_paper", "GdpPaper"),
 }
-"""All placers by name, with their default hyper-parameters."""
+
+
+class _Table(Mapping[str, Placer]):
+    """The placers of :data:`_TABLE`, each imported when it is first asked for: most bring a solver with them."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Placer] = {}
+
+    def __getitem__(self, name: str) -> Placer:
+        if name not in self._made:
+            module, kind = _TABLE[name]
+            self._made[name] = cast(Placer, getattr(importlib.import_module(f"{__name__}.{module}"), kind)())
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in _TABLE
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_TABLE)
+
+    def __len__(self) -> int:
+        return len(_TABLE)
+
+
+PLACERS: Mapping[str, Placer] = _Table()
+"""Loadmaster's own placers by name, with their default hyper-parameters."""
 
 
 def get_placer(name: str) -> Placer:
-    """The placer called ``name``."""
-    if name not in PLACERS:
-        raise InputError(f"there is no method {name!r}: choose one of {', '.join(PLACERS)}")
-    return PLACERS[name]
+    """The placer called ``name``: one of Loadmaster's own, else one that an installed package brings.
+
+    Raises
+    ------
+    InputError : there is none, or that of a package cannot be used; the message says why.
+    """
+    return PLACERS[name] if name in PLACERS else placer_of(name, PLACERS)
+
+
+def all_placers() -> dict[str, Placer]:
+    """Loadmaster's own placers and those of installed packages that can be used."""
+    theirs = {found.name: found.placer for found in installed_placers(PLACERS) if found.placer is not None}
+    return {**PLACERS, **theirs}

@@ -123,12 +123,18 @@ class Auto:
     gap: float = OPTIMAL_GAP
     """Stop at this relative gap; by default at what counts as optimal."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "a portfolio with a deadline: rules, proofs and search side by side"
 
     def supports(self, problem: Problem) -> str | None:
         """Everything."""
         return None
+
+    def members(self, problem: Problem) -> tuple[Placer, ...]:
+        """All that may run on the problem."""
+        lineup = lineup_of(problem)
+        return (Single(), *lineup.rules, *lineup.provers, *lineup.searchers)
 
     def place(
         self,

@@ -208,6 +208,6 @@ def methods_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
         table.add_row(
             Text(document["name"], no_wrap=True),
             ", ".join(document["models"]) if document["unsupported"] else "all",
-            Text(document["summary"]),
+            Text(document["summary"] + (f" (from {document['package']})" if "package" in document else "")),
         )
     return table

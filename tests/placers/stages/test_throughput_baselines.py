@@ -19,8 +19,9 @@ from loadmaster.placers.rules.metis import Metis
 from loadmaster.placers.stages._contraction import contract
 from loadmaster.placers.stages.balanced import Balanced
 from loadmaster.placers.stages.pipedream import PipeDream, chain_of_blocks
-from loadmaster.problem import Pipeline, Problem, reference
+from loadmaster.problem import Pipeline, Problem
 from loadmaster.problem._pipeline import PipelineSimulator
+from loadmaster.testing import reference
 
 
 def line(times: list[float], sizes: list[float], devices: int, model: Pipeline) -> Problem:

@@ -25,11 +25,11 @@ from loadmaster.problem import (
     Placement,
     Problem,
     Serial,
-    reference,
 )
 from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
 from loadmaster.problem.coarsening import Coarsening, coarsen, contract
 from loadmaster.problem.coarsening import _rules as rules
+from loadmaster.testing import reference
 
 RULES = ["colour", "chain", "constants", "zero", "scope:1", "scope:2", "matching:3", "matching:1", "fused"]
 EXACT: list[ExecutionModel] = [

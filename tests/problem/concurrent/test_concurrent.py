@@ -16,12 +16,13 @@ from strategies import placements, problems
 
 from loadmaster.graph import GraphBuilder, layered
 from loadmaster.hardware import accelerators, roofline
-from loadmaster.problem import Concurrent, Evaluation, Placement, Problem, execution_model, reference
+from loadmaster.problem import Concurrent, Evaluation, Placement, Problem, execution_model
 from loadmaster.problem._file import parse_problem
 from loadmaster.problem.concurrent import ConcurrentSimulator
 from loadmaster.problem.concurrent import _event as event
 from loadmaster.problem.concurrent._delta import commit, prepare, static_delta, try_move
 from loadmaster.problem.concurrent._static import static_costs, static_lanes
+from loadmaster.testing import reference
 
 SETTINGS = [Concurrent(schedule, memory) for schedule in ("event", "static") for memory in ("sum", "peak")]
 EVENT, STATIC = Concurrent("event"), Concurrent("static")

@@ -68,6 +68,7 @@ class MinCut(Searcher):
     """Largest linear relaxation (variables) that is solved for the bound with more than two devices; 0
     turns it off."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "min-cut"
     summary: ClassVar[str] = "minimum cut: optimal for two devices, expansion moves for more"
     exhausts: ClassVar[bool] = True

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from loadmaster.placers.frame.search import Budget, ProgressCallback
 from loadmaster.problem import Evaluator, Placement, Problem, Solution
 
-__all__ = ["Placer", "parameters"]
+__all__ = ["Placer", "Portfolio", "parameters"]
 
 
 class Placer(Protocol):
@@ -38,6 +38,15 @@ class Placer(Protocol):
         on_progress: ProgressCallback | None = None,
     ) -> Solution:
         """The best placement found within the budget."""
+        ...
+
+
+@runtime_checkable
+class Portfolio(Protocol):
+    """A placer that runs others."""
+
+    def members(self, problem: Problem) -> tuple[Placer, ...]:
+        """All that may run on the problem."""
         ...
 
 

@@ -25,6 +25,9 @@ class Searcher:
     exhausts: ClassVar[bool] = False
     """A problem with few placements is enumerated first: for methods that search as long as they may."""
 
+    keeps_start: ClassVar[bool] = False
+    """It never returns something worse than a feasible placement that it is given as the start."""
+
     def supports(self, problem: Problem) -> str | None:
         """Everything."""
         return None

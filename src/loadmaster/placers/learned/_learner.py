@@ -59,6 +59,7 @@ def quiet_torch(threads: int) -> Iterator[None]:
 class Learner(Searcher):
     """Base of the placers that train a policy on the problem; they say how in :meth:`train`."""
 
+    keeps_start: ClassVar[bool] = True
     unlimited: ClassVar[Budget] = Budget(evaluations=64_000)
     warm_up: ClassVar[int] = 100  # some updates
     colocate: str

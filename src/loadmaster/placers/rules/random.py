@@ -30,6 +30,7 @@ class Random(Searcher):
     contiguous: float = 0.5
     """Share of contiguous cuts."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "random"
     summary: ClassVar[str] = "the best of many random placements, half of them contiguous cuts"
     unlimited: ClassVar[Budget] = Budget(evaluations=1000)

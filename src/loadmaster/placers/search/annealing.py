@@ -37,6 +37,7 @@ class Annealing(Searcher):
     length: float = 50.0
     """Evaluations of the first cycle per atom and other device."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "annealing"
     summary: ClassVar[str] = "simulated annealing in cycles of growing length"
     unlimited: ClassVar[Budget] = Budget(seconds=10.0)

@@ -47,6 +47,7 @@ class Beam(Searcher):
     width: int = 64
     """Schedules that are kept side by side; fewer on large graphs."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "beam"
     summary: ClassVar[str] = "beam search over schedules, then a walk over placement and order"
     unlimited: ClassVar[Budget] = Budget(seconds=10.0)

@@ -23,6 +23,7 @@ class Exhaustive(Searcher):
 
     name: ClassVar[str] = "exhaustive"
     summary: ClassVar[str] = "every placement of a small problem"
+    keeps_start: ClassVar[bool] = True
 
     def supports(self, problem: Problem) -> str | None:
         """Problems of at most :data:`MOST` placements."""

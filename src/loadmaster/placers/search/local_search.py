@@ -46,6 +46,7 @@ class LocalSearch(Searcher):
     constructed: bool = True
     """Begin one of the walks at a constructed placement; off, all starts are random."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "local-search"
     summary: ClassVar[str] = "iterated local search from many starts"
     unlimited: ClassVar[Budget] = Budget(seconds=10.0)

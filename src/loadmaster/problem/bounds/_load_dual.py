@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
 
 from loadmaster.arrays import BoolArray, FloatArray
 
@@ -76,6 +78,25 @@ def _multiplicative(cost, weight, rounds):  # type: ignore[no-untyped-def]
     return best, found
 
 
+@intrinsic
+def _fused(_: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+
+    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.fma(*values)
+
+    return types.float64(types.float64, types.float64, types.float64), build
+
+
+@njit(cache=True, nogil=True)
+def _dot(a, b):  # type: ignore[no-untyped-def]
+    """a · b as BLAS computes it for a few numbers; np.dot itself would bring in all of scipy.linalg."""
+    total = 0.0
+    for i in range(len(a)):
+        total = _fused(a[i], b[i], total)  # type: ignore[call-arg]
+    return total
+
+
 @njit(cache=True, nogil=True)
 def _kelley(cost, weight, rounds):  # type: ignore[no-untyped-def]
     """Maximise the concave, piecewise linear :func:`_cheapest` over the simplex; (value, weight).
@@ -105,13 +126,13 @@ def _kelley(cost, weight, rounds):  # type: ignore[no-untyped-def]
         for _ in range(20 * kinds):
             enter, gain = -1, 1e-11
             for j in range(i + 1 + kinds):
-                reduced = 1.0 - np.dot(price, plane[j]) if j <= i else -price[j - i - 1]
+                reduced = 1.0 - _dot(price, plane[j]) if j <= i else -price[j - i - 1]
                 if reduced > gain:
                     enter, gain = j, reduced
             if enter < 0:
                 break
             for k in range(kinds):
-                step[k] = np.dot(inverse[k], plane[enter]) if enter <= i else inverse[k, enter - i - 1]
+                step[k] = _dot(inverse[k], plane[enter]) if enter <= i else inverse[k, enter - i - 1]
             leave, ratio = -1, math.inf
             for k in range(kinds):
                 if step[k] > 1e-12 and level[k] / step[k] < ratio:

@@ -20,7 +20,8 @@ from loadmaster.placers import Budget
 from loadmaster.placers.stages._contraction import contract, without_weightless
 from loadmaster.placers.stages._tables import MOST_STATES
 from loadmaster.placers.stages.ideal_dp import IdealDp, _ideals, count_ideals
-from loadmaster.problem import Pipeline, Problem, Solution, reference
+from loadmaster.problem import Pipeline, Problem, Solution
+from loadmaster.testing import reference
 
 
 def solve(problem: Problem, placer: IdealDp | None = None) -> Solution | None:

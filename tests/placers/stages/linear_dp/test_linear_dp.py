@@ -25,8 +25,9 @@ from loadmaster.placers.stages.linear_dp._kernel import best_cut
 from loadmaster.placers.stages.linear_dp._orders import some_order
 from loadmaster.placers.stages.linear_dp._search import LinearSearch
 from loadmaster.placers.stages.linear_dp._stage_moves import improve_stages
-from loadmaster.problem import Pipeline, Placement, Problem, reference
+from loadmaster.problem import Pipeline, Placement, Problem
 from loadmaster.problem._evaluator import SimulatedEvaluator
+from loadmaster.testing import reference
 
 
 @settings(max_examples=60, deadline=None)

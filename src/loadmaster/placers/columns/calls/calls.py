@@ -69,6 +69,7 @@ class Calls(Searcher):
     lines: int = 6
     """Most paths on which the bound is looked for."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "calls"
     summary: ClassVar[str] = (
         "offload latency with a tight bound: chains of calls, column generation over calls"

@@ -69,6 +69,7 @@ class Frontier(Searcher):
     kicks: int = 300
     """The exchange ends after so many kicks in a row without improvement."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "frontier"
     summary: ClassVar[str] = (
         "pipelined throughput with a tight bound, by column generation over a narrow frontier"

@@ -72,6 +72,7 @@ class Gdp(Searcher):
     """Also try ``heft``, ``expert``, ``metis``, every single device and (on graphs that are not large) the same
     passes with the plain rule, so that the answer is never worse; off, it is the policy's own."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "gdp"
     summary: ClassVar[str] = (
         "a pre-trained list scheduler: one policy for every graph and cluster (GDP, improved)"

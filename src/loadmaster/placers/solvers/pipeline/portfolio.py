@@ -59,6 +59,7 @@ class PipelineSolver(Searcher):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    keeps_start: ClassVar[bool] = True
     unlimited: ClassVar[Budget] = Budget(seconds=SECONDS)
     warm_up: ClassVar[int] = 500  # solvers have no kernels, and might take long
     solvers: ClassVar[tuple[SolverName, ...]]

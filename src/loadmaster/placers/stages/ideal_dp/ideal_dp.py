@@ -71,6 +71,7 @@ class IdealDp(Searcher):
     rounds: int = 12
     """how many rounds of improvement in a row may then be without success."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "ideal-dp"
     summary: ClassVar[str] = "the optimal chain of pipeline stages, by dynamic programming over ideals"
 

@@ -51,6 +51,7 @@ class LinearDp(Searcher):
     coarsening: str = "scope:2 chain,matching:1000"
     """Ways to coarsen a large graph, each as ``--coarsen`` takes it."""
 
+    keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "linear-dp"
     summary: ClassVar[str] = (
         "topological orders cut into stages by dynamic programming, then local search over the order"
