@@ -33,11 +33,12 @@ def placements_of(problem: Problem) -> float:
         return float(np.prod(atoms_of(problem).allowed.sum(axis=1), dtype=np.float64))
 
 
-def exhaust(search: Search) -> bool:
-    """Evaluate every placement of a small problem, if the budget has room for it; True if there is no better one.
+def exhaust(search: Search, *, small: bool = True) -> bool:
+    """Evaluate every placement, if they are few and the budget has room for all; True if there is no better one.
 
-    Calls of ``offload`` are enumerated with the devices, as long as both together are few. The orders that a placement
-    may bring under ``concurrent`` are not: there the best devices are found, but nothing is proved.
+    ``small=False`` begins however many there are, and ends with the budget. Calls of ``offload`` are enumerated with
+    the devices, as long as both together are few. The orders that a placement may bring under ``concurrent`` are not:
+    there the best devices are found, but nothing is proved.
 
     Raises
     ------
@@ -45,34 +46,26 @@ def exhaust(search: Search) -> bool:
     """
     problem = search.problem
     count = placements_of(problem)
-    if not search.simulated or count > MOST or search.evaluations_left < count or search.budget.seconds == 0:
+    if small and (
+        not search.simulated or count > MOST or search.evaluations_left < count or search.budget.seconds == 0
+    ):
         return False
     atoms = atoms_of(problem)
-    check = SimulatedEvaluator(problem)
     free_calls = isinstance(problem.model, Offload) and problem.model.max_calls > 1
-    several = free_calls and _with_calls(problem, atoms) <= MOST
-    rows = _Rows(problem, atoms, CALLED if several else ROWS)
-    calls: IntArray | None = None
-    while len(device := rows.next()):
-        if several:
-            cost, calls = check.best_calls(device)
-        else:
-            cost, ok = check.costs(device)
-            cost = np.where(ok, cost, math.inf)
-        search.count(len(device))
-        for i in np.argsort(cost, kind="stable").tolist():
-            if not cost[i] < search.cost:
-                break
-            # Capacities were looked at with a little slack: the evaluator has the last word.
-            before = search.cost
-            call = None if calls is None else calls[i].copy()
-            search.confirm(Placement(device[i].copy(), call=call), float(cost[i]))
-            if search.cost < before:
-                break
+    several = free_calls and search.simulated and _with_calls(problem, atoms) <= MOST
+    rows = _Rows(problem, atoms)
+    # One evaluation is kept for a placement that is known to be feasible, as long as none has been met.
+    while (room := search.evaluations_left - (search.best is None)) > 0:
+        device = rows.next(int(min(CALLED if several else ROWS if search.simulated else 1, room)))
+        if not len(device):
+            break
+        _offer_best(search, device, several)
         search.tell()
         if search.best is not None:
             search.check()
-    whole = several or not (free_calls or isinstance(problem.model, Concurrent))
+    else:
+        return False
+    whole = search.simulated and (several or not (free_calls or isinstance(problem.model, Concurrent)))
     if search.best is None and whole:
         raise InfeasibleError(
             f"none of the {int(count):,} placements that pins, forbids and colocation leave satisfies all constraints"
@@ -80,6 +73,32 @@ def exhaust(search: Search) -> bool:
     if whole:
         search.bound = Bound(search.cost, "enumeration")
     return whole
+
+
+def _offer_best(search: Search, device: IntArray, several: bool) -> None:
+    """Evaluate (rows, n) devices, with all calls if there may be ``several``, and keep the best feasible placement."""
+    calls: IntArray | None = None
+    if not search.simulated:
+        cost, feasible = search.evaluator.evaluate_batch(device)
+        for i in np.flatnonzero(feasible).tolist():
+            search.offer(Placement(device[i].copy()), float(cost[i]))
+        return
+    check = SimulatedEvaluator(search.problem)
+    if several:
+        cost, calls = check.best_calls(device)
+    else:
+        cost, ok = check.costs(device)
+        cost = np.where(ok, cost, math.inf)
+    search.count(len(device))
+    for i in np.argsort(cost, kind="stable").tolist():
+        if not cost[i] < search.cost:
+            return
+        # Capacities were looked at with a little slack: the evaluator has the last word.
+        before = search.cost
+        call = None if calls is None else calls[i].copy()
+        search.confirm(Placement(device[i].copy(), call=call), float(cost[i]))
+        if search.cost < before:
+            return
 
 
 def _with_calls(problem: Problem, atoms: Atoms) -> float:
@@ -94,8 +113,7 @@ def _with_calls(problem: Problem, atoms: Atoms) -> float:
 class _Rows:
     """All placements of a problem that memory may allow, in batches of (rows, n) devices."""
 
-    def __init__(self, problem: Problem, atoms: Atoms, rows: int) -> None:
-        self._rows = rows
+    def __init__(self, problem: Problem, atoms: Atoms) -> None:
         self._order = np.argsort(-atoms.memory, kind="stable").astype(np.int32)
         self._of_op = atoms.of_op
         self._allowed = atoms.allowed
@@ -106,13 +124,13 @@ class _Rows:
         self._depth = 0
         self._empty = atoms.count == 0
 
-    def next(self) -> IntArray:
-        """The next batch; empty when all have been made."""
+    def next(self, rows: int) -> IntArray:
+        """At most so many more; none when all have been made."""
         if self._empty:
             self._empty = self._depth < 0
             self._depth = -1
             return np.zeros((0 if self._empty else 1, 0), np.int32)
-        found = np.empty((self._rows, len(self._at)), np.int32)
+        found = np.empty((rows, len(self._at)), np.int32)
         made, self._depth = _fill(
             self._order, self._allowed, self._memory, self._room, self._at, self._used, self._depth, found
         )

@@ -5,35 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from loadmaster.placers.frame.exhaust import MOST, exhaust, placements_of
-from loadmaster.placers.frame.search import Search
+from loadmaster.placers.frame.exhaust import exhaust
+from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.problem import Placement, Problem
+from loadmaster.problem import Placement
 
 __all__ = ["Exhaustive"]
 
 
 @dataclass(frozen=True)
 class Exhaustive(Searcher):
-    """Evaluates all placements of a problem that has at most a million of them.
+    """Evaluates all placements, one after another; with more than some millions it ends with its budget before them.
 
-    Exact under ``serial``, ``pipeline`` and ``offload``. Under ``concurrent`` it finds the best devices with the
-    schedule of the model; an order of its own may be better still (``cp-sat`` proves that).
+    Exact under ``serial``, ``pipeline`` and ``offload`` where it gets through. Under ``concurrent`` it finds the best
+    devices with the schedule of the model; an order of its own may be better still (``cp-sat`` proves that).
+
+    Complexity: the product of the devices that each colocation class may go to.
     """
 
     name: ClassVar[str] = "exhaustive"
     summary: ClassVar[str] = "every placement of a small problem"
     keeps_start: ClassVar[bool] = True
-
-    def supports(self, problem: Problem) -> str | None:
-        """Problems of at most :data:`MOST` placements."""
-        count = placements_of(problem)
-        if count <= MOST:
-            return None
-        return f"there are {count:.3g} placements, and more than {MOST:,} are too many to try: use auto"
+    unlimited: ClassVar[Budget] = Budget(seconds=60.0)
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
-        """Everything, or as much as the budget allows."""
+        """Everything, or as much as the budget allows (60 seconds if it sets no limit)."""
         if start is not None:
             search.try_placement(start)
-        exhaust(search)
+            search.check()
+        if not exhaust(search, small=False):
+            search.check()
