@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from loadmaster.placers.frame.feasible import first_feasible, prove_infeasible
+from loadmaster.placers.frame.feasible import find_feasible, prove_infeasible
 from loadmaster.placers.frame.placer import parameters
-from loadmaster.placers.frame.search import SOLVE_FROM, Budget, ProgressCallback, Search
+from loadmaster.placers.frame.search import SOLVE_FROM, Budget, OutOfBudget, ProgressCallback, Search
 from loadmaster.problem import Placement, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator
 
@@ -45,7 +45,11 @@ class Searcher:
         prove_infeasible(problem)
         limits = self.unlimited if budget == Budget() else budget
         with Search(problem, limits, self.name, evaluator, on_progress) as search:
-            self.explore(search, start, seed)
+            try:
+                self.explore(search, start, seed)
+            except OutOfBudget:
+                if search.best is not None:
+                    raise
             if search.best is None:
-                search.try_device(first_feasible(problem, seed))
+                find_feasible(search, seed)
         return search.solution(seed, parameters(self))

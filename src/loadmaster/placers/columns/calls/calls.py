@@ -9,12 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from loadmaster.arrays import IntArray
+from loadmaster.errors import NoPlacementError
 from loadmaster.placers.columns._nets import Bundles
 from loadmaster.placers.columns.calls._bound import CallBound, call_bound
 from loadmaster.placers.columns.calls._chain import CallChains
 from loadmaster.placers.columns.calls._lines import line_of, some_lines
 from loadmaster.placers.columns.calls._rounding import calls_of, rounded
 from loadmaster.placers.columns.calls._states import Accelerators, accelerators_of
+from loadmaster.placers.frame.feasible import first_feasible
 from loadmaster.placers.frame.search import Budget, OutOfBudget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.search._incumbents import borrow, construct, has_room_to_solve, note_bound, part_of
@@ -100,12 +102,20 @@ class Calls(Searcher):
         assert isinstance(model, Offload)
         if model.max_calls == 1:
             return
-        found = self.place(
-            search.problem.with_model(replace(model, max_calls=1)),
-            budget=part_of(search, 0.8, np.inf),
-            seed=seed,
-            on_progress=lambda progress: search.tell(),
-        )
+        single = search.problem.with_model(replace(model, max_calls=1))
+        until = search.seconds + 0.1 * search.seconds_left
+        timed = search.budget.seconds is not None
+        try:
+            # Kept on the problem: the run below begins with it.
+            first_feasible(single, seed, (lambda: search.seconds > until) if timed else None)
+            found = self.place(
+                single,
+                budget=part_of(search, 0.8, np.inf),
+                seed=seed,
+                on_progress=lambda progress: search.tell(),
+            )
+        except NoPlacementError:  # one call each may be too few where several are not
+            return
         search.count(found.evaluations)
         search.try_placement(found.placement)
         if found.stopped == "interrupted":

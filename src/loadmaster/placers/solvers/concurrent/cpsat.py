@@ -18,6 +18,7 @@ from loadmaster.placers.search._incumbents import note_bound
 from loadmaster.placers.solvers.concurrent.program import Program, schedule_program
 from loadmaster.problem import Concurrent, Placement, Problem
 from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem._placement import OPTIMAL_GAP, relative_gap
 
 __all__ = ["solve_concurrent", "too_large_to_schedule"]
 
@@ -147,7 +148,13 @@ class _Run(cp_model.CpSolverSolutionCallback):
         if self._status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             self._note(_Event(bound=self._solver.best_objective_bound))
         self._search.check()
-        return bool(self._status == cp_model.OPTIMAL)
+        if self._status != cp_model.OPTIMAL:
+            return False
+        # With memory="peak" the best schedule of the program may not fit: then nothing is proved of what does.
+        model = self._search.problem.model
+        assert isinstance(model, Concurrent)
+        gap = relative_gap(self._search.cost, self._search.bound.value)
+        return model.memory == "sum" or gap <= OPTIMAL_GAP
 
     def _note(self, event: _Event) -> None:
         if event.device is not None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from loadmaster.errors import InfeasibleError
-from loadmaster.placers.frame.feasible import first_feasible
+from loadmaster.placers.frame.feasible import find_feasible
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.stages._contraction import Contracted, contract, too_many_states, without_weightless
@@ -93,7 +93,7 @@ class IdealDp(Searcher):
         else:
             linear.cut_orders(self.more_orders)
             if search.best is None:
-                search.try_device(first_feasible(problem, seed))
+                find_feasible(search, seed)
             linear.improve(self.rounds)
 
 
@@ -145,4 +145,4 @@ def _no_chain(search: Search, seed: int) -> None:
             "no placement satisfies all constraints: every chain of stages exceeds a memory or puts an op where "
             "it may not be"
         )
-    search.try_device(first_feasible(search.problem, seed))
+    find_feasible(search, seed)
