@@ -1,11 +1,13 @@
 """The command line: a thin layer over :mod:`loadmaster.api`.
 
 Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible, 4 a run
-failed. Everything heavy is imported inside the commands, so that ``--help`` is instant.
+failed, 5 no feasible placement was found in time, 130 interrupted before there was a result. Everything heavy is imported inside the commands, so that ``--help`` is instant.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,7 +31,14 @@ from loadmaster.cli._options import (
     read_seconds,
     takes_problem,
 )
-from loadmaster.errors import InfeasibleError, InputError, LoadmasterError, RunError
+from loadmaster.errors import (
+    InfeasibleError,
+    InputError,
+    LoadmasterError,
+    NoPlacementError,
+    RunError,
+    UndecidedError,
+)
 
 if TYPE_CHECKING:
     from loadmaster.problem import Problem
@@ -65,12 +74,35 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the ``loadmaster`` command."""
+    _keep_output_clean()
     app()
+
+
+def _keep_output_clean() -> None:
+    """Let what libraries in C print go to standard error, and only what Python prints to standard output.
+
+    For the whole process: what they print may wait in a buffer until it ends.
+    """
+    try:
+        sys.stdout.flush()
+        out = os.dup(1)
+        os.dup2(2, 1)
+    except (AttributeError, OSError):  # there is no standard output, or no standard error
+        return
+    sys.stdout = open(  # noqa: SIM115 - as long as the process
+        out,
+        "w",
+        encoding=sys.stdout.encoding,
+        errors=sys.stdout.errors,
+        line_buffering=sys.stdout.line_buffering,
+    )
 
 
 def _exit_code(error: LoadmasterError) -> int:
     if isinstance(error, InfeasibleError):
         return 3
+    if isinstance(error, UndecidedError):
+        return 5
     return 4 if isinstance(error, RunError) else 2
 
 
@@ -263,7 +295,7 @@ def compare(
         _say("interrupted: this is what was found so far")
     documents = [
         failure_document(problem, name, result, seed=seed)
-        if isinstance(result, InfeasibleError)
+        if isinstance(result, NoPlacementError)
         else solution_document(problem, result)
         for name, result in zip(names, results, strict=False)  # fewer results than names after an interrupt
     ]
@@ -272,9 +304,9 @@ def compare(
         cli_report.write_report(
             report,
             problem,
-            [result for result in results if not isinstance(result, InfeasibleError)],
+            [result for result in results if not isinstance(result, NoPlacementError)],
             failures={
-                name: str(result) for name, result in found.items() if isinstance(result, InfeasibleError)
+                name: str(result) for name, result in found.items() if isinstance(result, NoPlacementError)
             },
         )
     if as_json:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from loadmaster import api
-from loadmaster.errors import InfeasibleError, UnsupportedError
+from loadmaster.errors import NoPlacementError, UnsupportedError
 
 if TYPE_CHECKING:
     from loadmaster.placers import Placer
@@ -40,7 +40,7 @@ def placed(
             parameters=parameters,
             coarsen=coarsen,
         )
-    except (InfeasibleError, UnsupportedError) as error:
+    except (NoPlacementError, UnsupportedError) as error:
         return {"cost": None, "why": str(error)}
     if solution.stopped == "interrupted":
         raise KeyboardInterrupt

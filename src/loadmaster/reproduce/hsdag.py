@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster import api
-from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
+from loadmaster.errors import NoPlacementError, InputError, UnsupportedError
 from loadmaster.hardware import load_cluster
 from loadmaster.problem import Problem, Serial
 from loadmaster.problem.coarsening import coarsen
@@ -158,7 +158,7 @@ def _placed(
     began = time.process_time()
     try:
         found = api.place(problem, method, evaluations=evaluations, seed=seed, parameters=parameters)
-    except (InfeasibleError, UnsupportedError) as error:
+    except (NoPlacementError, UnsupportedError) as error:
         return {"cost": None, "why": str(error)}
     if found.stopped == "interrupted":  # what was cut short must not be kept as if it had run
         raise KeyboardInterrupt

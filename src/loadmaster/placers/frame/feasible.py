@@ -308,7 +308,8 @@ def _tightest(problem: Problem) -> str:
     if isinstance(problem.model, Pipeline) and problem.model.contiguity != "none":
         parts.append(f"contiguity {problem.model.contiguity!r}")
     if isinstance(problem.model, Offload):
-        parts.append(f"at most {problem.model.max_calls} calls per accelerator")
+        calls = problem.model.max_calls
+        parts.append(f"at most {calls} call{'s' if calls > 1 else ''} per accelerator")
     if (problem.pin >= 0).any():
         parts.append(f"{int((problem.pin >= 0).sum())} pins")
     if problem.classes < problem.n:
