@@ -244,6 +244,7 @@ def place(
     limits = Budget(budget, evaluations)
     try:
         if budget is not None:
+            _warm_up(Single(), problem)  # what an interrupt is answered with
             _warm_up(placer, problem)
         if groups is not None:
             return place_coarse(
@@ -254,7 +255,9 @@ def place(
         )
     except KeyboardInterrupt:
         # Nothing was known yet (kernels were being compiled, say): the best single device is known at once.
-        found = Single().place(problem, budget=Budget(seconds=1.0), seed=seed, start=start, evaluator=evaluator)
+        found = Single().place(
+            problem, budget=Budget(seconds=1.0), seed=seed, start=start, evaluator=evaluator
+        )
         return replace(found, method=placer.name, parameters=parameters_of(placer), stopped="interrupted")
 
 

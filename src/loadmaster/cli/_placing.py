@@ -89,12 +89,10 @@ def _keep_output_clean() -> None:
         os.dup2(2, 1)
     except (AttributeError, OSError):  # there is no standard output, or no standard error
         return
+    old = sys.stdout
+    line_by_line = getattr(old, "line_buffering", False) or getattr(old, "write_through", False)
     sys.stdout = open(  # noqa: SIM115 - as long as the process
-        out,
-        "w",
-        encoding=sys.stdout.encoding,
-        errors=sys.stdout.errors,
-        line_buffering=sys.stdout.line_buffering,
+        out, "w", buffering=1 if line_by_line else -1, encoding=old.encoding, errors=old.errors
     )
 
 

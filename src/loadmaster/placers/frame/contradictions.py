@@ -97,7 +97,11 @@ def _weigh(problem: Problem, atoms: Atoms, allowed: BoolArray) -> None:
         a = int(big[0])
         first = op[int((atoms.of_op == a).argmax())]
         need, most = atoms.memory[a], room[a].max()
-        together = "with its colocated ops" if atoms.count == problem.classes else "with what it must share a device with"
+        together = (
+            "with its colocated ops"
+            if atoms.count == problem.classes
+            else "with what it must share a device with"
+        )
         raise InfeasibleError(
             f"memory: op {first!r} ({together}) needs {need:.6g} bytes, but the largest device that "
             f"may take it holds {most:.6g}: {need - most:.6g} too many"

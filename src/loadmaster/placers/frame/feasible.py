@@ -15,7 +15,7 @@ from numba import njit
 from loadmaster.arrays import IntArray
 from loadmaster.errors import UndecidedError
 from loadmaster.graph.order import sum_by
-from loadmaster.placers.frame.atoms import Atoms, atoms_of
+from loadmaster.placers.frame.atoms import Atoms, atoms_of, judges_peak
 from loadmaster.placers.frame.contradictions import note_infeasible, prove_infeasible
 from loadmaster.placers.frame.exhaustive import Exhaustive
 from loadmaster.placers.frame.search import Search
@@ -270,9 +270,12 @@ def _search(problem: Problem, seed: int, patience: _Patience) -> Placement:
     if exhaustive.found is not None:
         return exhaustive.found
     if exhaustive.over:
+        # Peak memory depends on the order of the ops, and there are too many orders to try them all.
+        orders = " with the model's own order of the ops" if judges_peak(problem) else ""
         raise note_infeasible(
             problem,
-            f"no placement satisfies all constraints together, as a search through all of them showed: {_tightest(problem)}",
+            f"no placement satisfies all constraints together{orders}, as a search through all of them showed: "
+            f"{_tightest(problem)}",
         )
     raise UndecidedError(
         "no feasible placement was found in the time given, nor proved that there is none: "

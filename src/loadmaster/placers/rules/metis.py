@@ -97,9 +97,7 @@ def _partition(problem: Problem, atoms: Atoms, seed: int) -> IntArray:
     speed = np.maximum(speed, 1e-3 * speed.max()) if speed.any() else np.ones(len(devices))
     tail, head, price = _edges(problem, atoms)
     order = np.argsort(tail, kind="stable")
-    graph = _Weighed(
-        *csr_from_pairs(tail, head, atoms.count), _whole(price[order]), _whole(weight)
-    )
+    graph = _Weighed(*csr_from_pairs(tail, head, atoms.count), _whole(price[order]), _whole(weight))
     part = _divided(graph, speed / speed.sum(), seed % 2**31)
     return devices[part].astype(np.int32)
 

@@ -21,6 +21,7 @@ from loadmaster.placers.frame.search import Budget, OutOfBudget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.search._incumbents import borrow, construct, has_room_to_solve, note_bound, part_of
 from loadmaster.placers.search.local_search import LocalSearch
+from loadmaster.placers.solvers.offload import solve_offload
 from loadmaster.problem import Offload, Placement, Problem
 from loadmaster.problem._placement import relative_gap
 
@@ -49,8 +50,8 @@ class Calls(Searcher):
     priced exactly, memory included, by dynamic programming over a narrow order of the graph
     (``_call_bound.py``). Several paths are tried. Where the order is too wide there is only the general bound.
 
-    With ``max_calls`` above 1 the answer for single calls is found first, with most of the time, and the search
-    goes on from there.
+    With ``max_calls`` above 1 the answer for single calls is found first, if there is one, and the search goes on
+    from there: by CP-SAT on small graphs, then as above.
 
     Complexity: O(pairs of ideals within memory · accelerators) for chains; O(states · budgets of memory) per
     pricing, with at most 3^(open nets + 1) states per class.
@@ -68,6 +69,8 @@ class Calls(Searcher):
     """Topological orders that are cut."""
     max_states: int = 400_000
     """Leave the bound to the general one if a line has more states."""
+    max_ops: int = 150
+    """With several calls per accelerator, larger graphs are not given to CP-SAT."""
     lines: int = 6
     """Most paths on which the bound is looked for."""
 
@@ -90,6 +93,8 @@ class Calls(Searcher):
         construct(search, start, seed)
         if has_room_to_solve(search):
             self._single_calls(search, seed)
+            if self._several_calls(search, seed):
+                return
             chain_calls(search, self, seed)
             borrow(search, LocalSearch(), part_of(search, 0.1, 4.0), seed)
             prove_calls(search, self, seed)
@@ -110,7 +115,7 @@ class Calls(Searcher):
             first_feasible(single, seed, (lambda: search.seconds > until) if timed else None)
             found = self.place(
                 single,
-                budget=part_of(search, 0.8, np.inf),
+                budget=part_of(search, 0.5, np.inf),
                 seed=seed,
                 on_progress=lambda progress: search.tell(),
             )
@@ -121,6 +126,18 @@ class Calls(Searcher):
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
         search.check()
+
+    def _several_calls(self, search: Search, seed: int) -> bool:
+        """With several calls per accelerator, on a small graph: CP-SAT, which chooses what each call holds.
+
+        Elsewhere the calls follow from the devices. True if it has proved its answer.
+        """
+        model = search.problem.model
+        assert isinstance(model, Offload)
+        if model.max_calls == 1 or search.problem.n > self.max_ops or search.budget.seconds is None:
+            return False
+        solve_offload(search, seconds=0.4 * search.seconds_left, seed=seed)
+        return relative_gap(search.cost, search.bound.value) <= CLOSED
 
 
 class _Enough(Exception):  # noqa: N818 - it is no error
