@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster import api
-from loadmaster.errors import NoPlacementError, InputError, UnsupportedError
+from loadmaster.errors import InputError, NoPlacementError, UnsupportedError
 from loadmaster.hardware import load_cluster
 from loadmaster.problem import Problem, Serial
 from loadmaster.problem.coarsening import coarsen

@@ -204,10 +204,10 @@ def _room_left(s, d):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _elsewhere(s, a):  # type: ignore[no-untyped-def]
     """Whether an atom may go to a device that is not used yet."""
+    found = False
     for e in range(len(s.used)):
-        if s.allowed[a, e] and not s.used[e]:
-            return True
-    return False
+        found = found or (s.allowed[a, e] and not s.used[e])
+    return found
 
 
 @njit(cache=True, nogil=True)

@@ -188,10 +188,9 @@ def _goes(s, place, v, d, k):  # type: ignore[no-untyped-def]
         if s.left[v, d]:
             s.device[v] = -1
             return False
-    elif s.mode == CALLS:
-        if not _cut(s, place, v, d):
-            s.device[v] = -1
-            return False
+    elif s.mode == CALLS and not _cut(s, place, v, d):
+        s.device[v] = -1
+        return False
     if s.mode >= CALLS and not s.pool[d] and _wait_in_circle(s, place):
         s.device[v] = -1
         return False

@@ -65,7 +65,7 @@ def _look(problem: Problem) -> None:
     atoms = atoms_of(problem)
     torn = np.flatnonzero(~atoms.allowed.any(axis=1))
     if len(torn):
-        raise InfeasibleError(_torn(problem, np.flatnonzero(atoms.of_op == torn[0])))
+        raise InfeasibleError(_torn(problem, np.flatnonzero(atoms.of_op == torn[0]).astype(np.int32)))
     _weigh(problem, atoms, atoms.allowed)
     if isinstance(problem.model, Pipeline) and problem.model.contiguity == "chain":
         _weigh(problem, atoms, narrowed(problem))
