@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, get_type_hints
 import msgspec
 import numpy as np
 
-from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
+from loadmaster.errors import InputError, NoPlacementError, UnsupportedError
 from loadmaster.files import check_writable, read_json
 from loadmaster.graph import Graph, Network, is_graph, layered, load_onnx, load_openvino, parse_graph
 from loadmaster.graph.workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
@@ -249,6 +249,7 @@ def place(
     ------
     UnsupportedError : the method cannot handle the problem; the message says why.
     InfeasibleError : no placement satisfies the constraints.
+    UndecidedError : the budget was used up before a feasible placement was known.
     """
     placer = configured(method, parameters or {})
     if coarsen is not None and evaluator is not None:
@@ -257,14 +258,24 @@ def place(
     _require_support(placer, groups.coarse if groups else problem)
     if budget is None and evaluations is None:
         budget = DEFAULT_SECONDS
-    if budget is not None:
-        _warm_up(placer, problem)
     limits = Budget(budget, evaluations)
-    if groups is not None:
-        return place_coarse(placer, groups, budget=limits, seed=seed, start=start, on_progress=on_progress)
-    return placer.place(
-        problem, budget=limits, seed=seed, start=start, evaluator=evaluator, on_progress=on_progress
-    )
+    try:
+        if budget is not None:
+            _warm_up(get_placer("single"), problem)  # what an interrupt is answered with
+            _warm_up(placer, problem)
+        if groups is not None:
+            return place_coarse(
+                placer, groups, budget=limits, seed=seed, start=start, on_progress=on_progress
+            )
+        return placer.place(
+            problem, budget=limits, seed=seed, start=start, evaluator=evaluator, on_progress=on_progress
+        )
+    except KeyboardInterrupt:
+        # Nothing was known yet (kernels were being compiled, say): the best single device is known at once.
+        found = get_placer("single").place(
+            problem, budget=Budget(seconds=1.0), seed=seed, start=start, evaluator=evaluator
+        )
+        return replace(found, method=placer.name, parameters=parameters_of(placer), stopped="interrupted")
 
 
 def _warm_up(placer: Placer, problem: Problem) -> None:
@@ -311,7 +322,7 @@ def compare(
     seed: int = 0,
     coarsen: str | Coarsening | None = None,
     on_progress: ProgressCallback | None = None,
-) -> list[Solution | InfeasibleError]:
+) -> list[Solution | NoPlacementError]:
     """What each method finds within the same budget, in the order of the methods.
 
     A method that finds no feasible placement gives its error in place of a solution; if none finds any, the
@@ -323,7 +334,7 @@ def compare(
     groups = make_groups(problem, coarsen) if isinstance(coarsen, str) else coarsen
     for placer in placers:
         _require_support(placer, groups.coarse if groups else problem)
-    results: list[Solution | InfeasibleError] = []
+    results: list[Solution | NoPlacementError] = []
     for placer in placers:
         try:
             solution = place(
@@ -335,13 +346,13 @@ def compare(
                 coarsen=groups,
                 on_progress=on_progress,
             )
-        except InfeasibleError as error:
+        except NoPlacementError as error:
             results.append(error)
             continue
         results.append(solution)
         if solution.stopped == "interrupted":
             break
-    errors = [result for result in results if isinstance(result, InfeasibleError)]
+    errors = [result for result in results if isinstance(result, NoPlacementError)]
     if len(errors) == len(results):
         raise errors[0]
     return results

@@ -4,7 +4,9 @@ LoadmasterError
 ├── InputError          a file, option or argument is wrong            (command line: exit code 2)
 │   └── GraphError      a graph that is no graph: cycle, unknown end, duplicate, bad number
 ├── UnsupportedError    this placer cannot handle this problem         (exit code 2)
-├── InfeasibleError     no placement satisfies the constraints         (exit code 3)
+├── NoPlacementError    there is no placement to return
+│   ├── InfeasibleError     no placement satisfies the constraints     (exit code 3)
+│   └── UndecidedError      none was found in time; there may be one   (exit code 5)
 └── RunError            a plan or a model failed when it was run       (exit code 4)
     ├── WrongOutputError    it ran, and its outputs are not those of the unplaced model
     ├── WorkerError         the process that ran it is gone
@@ -20,8 +22,10 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "LoadmasterError",
+    "NoPlacementError",
     "RunError",
     "RunTimeoutError",
+    "UndecidedError",
     "UnsupportedError",
     "WorkerError",
     "WrongOutputError",
@@ -44,8 +48,16 @@ class UnsupportedError(LoadmasterError):
     """The chosen placer does not support the problem; the message says why."""
 
 
-class InfeasibleError(LoadmasterError):
+class NoPlacementError(LoadmasterError):
+    """A method has no placement to return."""
+
+
+class InfeasibleError(NoPlacementError):
     """No placement satisfies the constraints; the message names the constraint and by how much it fails."""
+
+
+class UndecidedError(NoPlacementError):
+    """The budget was used up before a feasible placement was known; more time may help."""
 
 
 class RunError(LoadmasterError):

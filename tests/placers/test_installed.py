@@ -18,7 +18,7 @@ from loadmaster.placers import PLACERS, all_placers, get_placer
 MODULE = """
 from dataclasses import dataclass
 from typing import ClassVar
-from loadmaster.placers import Searcher, first_feasible
+from loadmaster.placers import Searcher, find_feasible
 
 @dataclass(frozen=True)
 class Theirs(Searcher):
@@ -27,7 +27,7 @@ class Theirs(Searcher):
     summary: ClassVar[str] = "any feasible placement"
 
     def explore(self, search, start, seed):
-        search.try_device(first_feasible(search.problem, seed))
+        find_feasible(search, seed)
 
 class NotADataclass:
     name, summary = "plain", "x"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from loadmaster.errors import InfeasibleError, InputError
-from loadmaster.placers import Searcher, first_feasible
+from loadmaster.placers import Searcher, find_feasible
 from loadmaster.problem import Problem, Serial, Solution
 from loadmaster.problem._evaluator import SimulatedEvaluator
 from loadmaster.testing import PlacerConformance, _cases, brute_force, problems
@@ -64,7 +64,7 @@ class Sound(Searcher):
     summary: ClassVar[str] = "any feasible placement"
 
     def explore(self, search: Any, start: Any, seed: int) -> None:
-        search.try_device(first_feasible(search.problem, seed))
+        find_feasible(search, seed)
 
 
 class Liar(Sound):

@@ -1,4 +1,8 @@
-"""The application: its commands in order, its errors as sentences and exit codes."""
+"""The application: its commands in order, its errors as sentences and exit codes.
+
+Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible, 4 a run
+failed, 5 no feasible placement was found in time, 130 interrupted before there was a result.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from typer.core import TyperGroup
 from loadmaster import __version__
 from loadmaster.cli import _catalogue, _learning, _placing, _plans, _running, _studies
 from loadmaster.cli._output import say
-from loadmaster.cli._startup import calm_collector
-from loadmaster.errors import InfeasibleError, LoadmasterError, RunError
+from loadmaster.cli._startup import calm_collector, keep_output_clean
+from loadmaster.errors import InfeasibleError, LoadmasterError, RunError, UndecidedError
 
 __all__ = ["app", "main"]
 
@@ -44,6 +48,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the ``loadmaster`` command."""
+    keep_output_clean()
     calm_collector()
     app()
 
@@ -51,6 +56,8 @@ def main() -> None:
 def _exit_code(error: LoadmasterError) -> int:
     if isinstance(error, InfeasibleError):
         return 3
+    if isinstance(error, UndecidedError):
+        return 5
     return 4 if isinstance(error, RunError) else 2
 
 

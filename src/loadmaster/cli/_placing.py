@@ -20,7 +20,7 @@ from loadmaster.cli._options import (
 )
 from loadmaster.cli._output import print_result, say
 from loadmaster.cli._plans import write_report
-from loadmaster.errors import InfeasibleError, InputError
+from loadmaster.errors import InputError, NoPlacementError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -173,7 +173,7 @@ def compare(
         say("interrupted: this is what was found so far")
     documents = [
         failure_document(problem, name, result, seed=seed)
-        if isinstance(result, InfeasibleError)
+        if isinstance(result, NoPlacementError)
         else solution_document(problem, result)
         for name, result in zip(names, results, strict=False)  # fewer results than names after an interrupt
     ]
@@ -182,9 +182,9 @@ def compare(
         write_report(
             report,
             problem,
-            [result for result in results if not isinstance(result, InfeasibleError)],
+            [result for result in results if not isinstance(result, NoPlacementError)],
             failures={
-                name: str(result) for name, result in found.items() if isinstance(result, InfeasibleError)
+                name: str(result) for name, result in found.items() if isinstance(result, NoPlacementError)
             },
         )
 

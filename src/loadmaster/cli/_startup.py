@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 
-__all__ = ["calm_collector", "start_numba"]
+__all__ = ["calm_collector", "keep_output_clean", "start_numba"]
 
 _BLAS = "scipy.linalg.cython_blas"
+
+
+def keep_output_clean() -> None:
+    """Let what libraries in C print go to standard error, and only what Python prints to standard output.
+
+    For the whole process: what they print may wait in a buffer until it ends.
+    """
+    try:
+        sys.stdout.flush()
+        out = os.dup(1)
+        os.dup2(2, 1)
+    except (AttributeError, OSError):  # there is no standard output, or no standard error
+        return
+    old = sys.stdout
+    line_by_line = getattr(old, "line_buffering", False) or getattr(old, "write_through", False)
+    sys.stdout = open(  # noqa: SIM115 - as long as the process
+        out, "w", buffering=1 if line_by_line else -1, encoding=old.encoding, errors=old.errors
+    )
 
 
 def calm_collector() -> None:

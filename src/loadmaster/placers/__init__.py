@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from loadmaster.placers._installed import InstalledPlacer, installed_placers, placer_of
-from loadmaster.placers.frame.feasible import first_feasible
+from loadmaster.placers.frame.feasible import find_feasible
 from loadmaster.placers.frame.placer import Placer, Portfolio, parameters
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
 from loadmaster.placers.frame.searcher import Searcher
@@ -23,7 +23,7 @@ __all__ = [
     "Search",
     "Searcher",
     "all_placers",
-    "first_feasible",
+    "find_feasible",
     "get_placer",
     "installed_placers",
     "parameters",

@@ -10,13 +10,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from loadmaster.errors import InfeasibleError
+from loadmaster.errors import InfeasibleError, NoPlacementError, UndecidedError
 from loadmaster.placers.columns.calls import Calls
 from loadmaster.placers.columns.frontier import Frontier
 from loadmaster.placers.cuts.min_cut import MinCut
 from loadmaster.placers.frame.board import Board, using
 from loadmaster.placers.frame.exhaust import MOST, placements_of
-from loadmaster.placers.frame.feasible import prove_infeasible
+from loadmaster.placers.frame.feasible import first_feasible, prove_infeasible
 from loadmaster.placers.frame.placer import Placer, parameters
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
 from loadmaster.placers.rules.cpop import Cpop
@@ -54,6 +54,9 @@ SECONDS = 30.0
 """The deadline where none is given."""
 SLICE = 2.0
 """Seconds of the first turn of a search; each turn is half as long again as the one before."""
+
+FIRST = 0.3
+"""Share of the time in which a first feasible placement is looked for before the members begin."""
 
 LARGE = 5000
 """Ops from which on searchers do not wait for provers, whose preparations may take long."""
@@ -185,7 +188,7 @@ class _Run:
         self.stopped = "finished"
         self.proved = threading.Event()
         self.failures: list[BaseException] = []
-        self.vain: InfeasibleError | None = None
+        self.vain: NoPlacementError | None = None
 
     @property
     def seconds(self) -> float:
@@ -211,7 +214,11 @@ class _Run:
                     evaluator=self.evaluator,
                     on_progress=self.tell,
                 )
-        except InfeasibleError as error:
+        except InfeasibleError as error:  # proved: nobody will find anything
+            self.vain = error
+            self.board.close()
+            return
+        except UndecidedError as error:
             self.vain = self.vain or error
             return
         self.board.count(found.evaluations)
@@ -237,7 +244,16 @@ class _Run:
     # -- the parts of a run ----------------------------------------------------------------------------------
 
     def first(self) -> None:
-        """The best single device, whatever the budget; then the given placement."""
+        """The best single device, whatever the budget; then the given placement.
+
+        Where no single device is feasible, others may still find something in the time that is left.
+        """
+        timed = self.budget.seconds is not None
+        try:
+            first_feasible(self.problem, self.seed, self._first_is_over if timed else None)
+        except UndecidedError as error:
+            self.vain = error
+            return
         share = None if self.budget.evaluations is None else max(self.budget.evaluations // 2, 1)
         self.member(Single(), Budget(None, share), self.seed)
         if self.start is not None and not self.board.closed and self.evaluations_left > 0:
@@ -245,6 +261,9 @@ class _Run:
                 search.try_placement(self.start)
             self.board.count(search.evaluations)
             self.board.offer(self.start, search.cost, "start")
+
+    def _first_is_over(self) -> bool:
+        return self.budget.seconds is not None and self.seconds > FIRST * self.budget.seconds
 
     @property
     def evaluations_left(self) -> int:

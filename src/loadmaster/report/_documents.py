@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.errors import InfeasibleError
+from loadmaster.errors import NoPlacementError
 from loadmaster.hardware import ORIGINS
 from loadmaster.plan import finite, placement_document
 from loadmaster.problem import (
@@ -146,7 +146,7 @@ def _schedule(problem: Problem, placement: Placement, evaluation: Evaluation) ->
     ]
 
 
-def failure_document(problem: Problem, method: str, error: InfeasibleError, *, seed: int) -> dict[str, Any]:
+def failure_document(problem: Problem, method: str, error: NoPlacementError, *, seed: int) -> dict[str, Any]:
     """What ``compare`` prints for a method that finds nothing: a ``place`` object without a placement."""
     return {
         "cost": None,

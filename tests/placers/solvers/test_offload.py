@@ -31,7 +31,7 @@ def test_it_equals_brute_force(problem: Problem) -> None:
     if np.isinf(best):
         return
     with Search(problem, Budget(seconds=20.0), "cp-sat") as search:
-        search.try_device(first_feasible(problem))
+        search.try_placement(first_feasible(problem))
         solve_offload(search)
     assert search.bound.value <= best * (1 + 1e-12)
     assert search.cost >= best * (1 - 1e-12)
@@ -72,7 +72,7 @@ def test_two_calls_of_one_accelerator_are_proved() -> None:
             capacity=[3, 3, np.inf],
         )
         with Search(problem, Budget(seconds=60.0), "cp-sat") as search:
-            search.try_device(first_feasible(problem))
+            search.try_placement(first_feasible(problem))
             assert solve_offload(search, workers=2)
         assert search.bound.value >= search.cost * (1 - 1e-6)
         costs.append(search.cost)

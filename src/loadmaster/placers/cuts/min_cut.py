@@ -14,7 +14,7 @@ from loadmaster.placers.cuts._serial_relaxation import Relaxation, relax
 from loadmaster.placers.frame.feasible import (
     Atoms,
     atoms_of,
-    first_feasible,
+    find_feasible,
     repair,
     single_devices,
 )
@@ -87,13 +87,13 @@ class MinCut(Searcher):
         if start is not None:
             search.try_placement(start)
         if len(usable) < 2:
-            search.try_device(first_feasible(problem, seed))
+            find_feasible(search, seed)
         elif len(usable) == 2:
             self._two(search, atoms, (usable[0], usable[1]))
         else:
             self._many(search, atoms, usable)
         if search.best is None:
-            search.try_device(first_feasible(problem, seed))
+            find_feasible(search, seed)
             search.check()
         relaxed = None
         if len(usable) > 2 and search.budget.seconds != 0:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
-from loadmaster.errors import InfeasibleError
+from loadmaster.errors import NoPlacementError
 from loadmaster.placers.frame.feasible import first_feasible
 from loadmaster.placers.frame.placer import Placer
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback
@@ -101,8 +101,8 @@ def place_coarse(
             evaluator=None if evaluator is None else GroupEvaluator(coarsening, evaluator),
             on_progress=tell,
         )
-    except InfeasibleError as error:
-        raise InfeasibleError(
+    except NoPlacementError as error:
+        raise type(error)(
             f"the {coarsening.coarse.n} groups of {fine.n} ops cannot be placed ({error}): "
             "coarsen less, or not at all"
         ) from None
@@ -111,10 +111,14 @@ def place_coarse(
         return replace(solution, placement=coarsening.expand(found.placement))
     room = 2**62 if limit is None or confirmed else limit - found.evaluations
     check = SimulatedEvaluator(fine)
+
+    def out_of_time() -> bool:
+        return budget.seconds is not None and time.perf_counter() - began >= budget.seconds
+
     cost, placement = _best(check, _expanded(coarsening, found.placement)[:room])
     if not math.isfinite(cost):
         # Peak memory is the one constraint that groups can meet and their ops break.
-        cost, placement = _best(check, [Placement(first_feasible(fine, seed))])
+        cost, placement = _best(check, [first_feasible(fine, seed, out_of_time)])
         solution = replace(solution, found_by="first feasible")
     seconds = time.perf_counter() - began
     evaluations = found.evaluations + (0 if confirmed else check.evaluations)

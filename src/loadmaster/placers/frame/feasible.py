@@ -6,20 +6,25 @@ are proved, easy cases are solved by packing rules, and small hard ones by exhau
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numba import njit
 
-from loadmaster.arrays import BoolArray, FloatArray, IntArray
-from loadmaster.errors import InfeasibleError
-from loadmaster.graph.order import csr_from_pairs, sum_by
-from loadmaster.problem import Concurrent, Offload, Pipeline, Problem, SimulatedEvaluator, chain_arcs
+from loadmaster.arrays import IntArray
+from loadmaster.errors import UndecidedError
+from loadmaster.graph.order import sum_by
+from loadmaster.placers.frame.atoms import Atoms, atoms_of, judges_peak
+from loadmaster.placers.frame.contradictions import note_infeasible, prove_infeasible
+from loadmaster.placers.frame.deciding import Deciding
+from loadmaster.placers.frame.search import Search
+from loadmaster.problem import Offload, Pipeline, Placement, Problem, SimulatedEvaluator
 
 __all__ = [
     "Atoms",
     "atoms_of",
+    "find_feasible",
     "first_feasible",
     "prove_infeasible",
     "random_segments",
@@ -29,143 +34,16 @@ __all__ = [
 
 
 TRIES = 200
-"""Randomised packings before exhaustive search."""
-NODES = 200_000
-"""Nodes that the exhaustive search may visit."""
-
-
-@dataclass(frozen=True, eq=False)
-class Atoms:
-    """What moves as one: the colocation classes; under contiguity ``chain`` classes that wait for each other
-    are united.
-
-    ``component`` numbers groups of atoms that wait for each other (each atom its own, mostly); their graph is
-    acyclic, and a topological order of the atoms is one of the components.
-    """
-
-    of_op: IntArray
-    """(n,) atom of each op."""
-    count: int
-    allowed: BoolArray
-    """(atoms, D)."""
-    memory: FloatArray
-    """(atoms,) bytes that count against the capacity."""
-    time: FloatArray
-    """(atoms, D) seconds, infinite where unsupported."""
-    component: IntArray
-    """(atoms,)."""
-    successor_ptr: IntArray
-    successor: IntArray
-    waiting: IntArray
-    """(components,) number of predecessors."""
-
-
-def atoms_of(problem: Problem) -> Atoms:
-    """The atoms of a problem, kept on it."""
-    return problem.derived(_atoms)
-
-
-def _atoms(problem: Problem) -> Atoms:
-    of = problem.class_of
-    if isinstance(problem.model, Pipeline):
-        tail, head = chain_arcs(problem)
-    else:
-        a, b = problem.graph.arcs
-        tail, head = of[a], of[b]
-    keep = tail != head
-    tail, head = tail[keep], head[keep]
-    classes = problem.classes
-    parts, part = classes, np.arange(classes, dtype=np.int32)
-    if classes < problem.n:
-        # Imported here, because most problems have no classes and scipy would be half of their start.
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
-
-        graph = coo_array((np.ones(len(tail)), (tail, head)), shape=(classes, classes))
-        parts, part = connected_components(graph, connection="strong")
-    arcs = np.stack([part[tail], part[head]]) if len(tail) else np.zeros((2, 0), np.int32)
-    arcs = np.unique(arcs[:, arcs[0] != arcs[1]], axis=1).astype(np.int32)
-    ptr, successor = csr_from_pairs(arcs[0], arcs[1], parts)
-    unite = isinstance(problem.model, Pipeline) and problem.model.contiguity == "chain"
-    count, label = (parts, part) if unite else (classes, np.arange(classes, dtype=np.int32))
-    component = np.arange(count, dtype=np.int32) if unite else part.astype(np.int32)
-    allowed = np.ones((count, problem.devices), np.bool_)
-    np.logical_and.at(allowed, label, problem.class_allowed)
-    time = np.zeros((count, problem.devices))
-    np.add.at(time, label, problem.class_time)
-    weighed = problem.resident if _peak(problem) else problem.memory
-    of_op = label[of].astype(np.int32)
-    return Atoms(
-        of_op=of_op,
-        count=int(count),
-        allowed=allowed,
-        memory=sum_by(of_op, weighed, count),
-        time=time,
-        component=component,
-        successor_ptr=ptr,
-        successor=successor,
-        waiting=np.bincount(arcs[1], minlength=parts).astype(np.int32),
-    )
-
-
-def _peak(problem: Problem) -> bool:
-    return isinstance(problem.model, Concurrent) and problem.model.memory == "peak"
-
-
-def prove_infeasible(problem: Problem) -> None:
-    """Raise :class:`InfeasibleError` if one constraint alone, or memory as a whole, cannot be met.
-
-    With ``memory="peak"`` only the resident bytes are looked at, which is a relaxation.
-    """
-    op, name = problem.graph.names, problem.cluster.names
-    stuck = np.flatnonzero(~problem.allowed.any(axis=1))
-    if len(stuck):
-        v = int(stuck[0])
-        if not np.isfinite(problem.time[v]).any():
-            raise InfeasibleError(f"no device supports op {op[v]!r}")
-        if problem.pin[v] >= 0:
-            pin = int(problem.pin[v])
-            why = "does not support it" if np.isinf(problem.time[v, pin]) else "is forbidden to it"
-            raise InfeasibleError(f"op {op[v]!r} is pinned to device {name[pin]!r}, which {why}")
-        raise InfeasibleError(f"op {op[v]!r} is forbidden on every device that supports it")
-    ptr, member = problem.members
-    torn = np.flatnonzero(~problem.class_allowed.any(axis=1))
-    if len(torn):
-        ops = [op[v] for v in member[ptr[torn[0]] : ptr[torn[0] + 1]][:4]]
-        raise InfeasibleError(f"no device may take all of the colocated ops {', '.join(map(repr, ops))}, …")
-    weighed = problem.resident if _peak(problem) else problem.memory
-    class_memory = np.bincount(problem.class_of, weighed, problem.classes)
-    room = np.where(problem.class_allowed, problem.capacity, -1.0)
-    big = np.flatnonzero(class_memory > room.max(axis=1, initial=-1.0))
-    if len(big):
-        c = int(big[0])
-        first = op[member[ptr[c]]]
-        need, most = class_memory[c], room[c].max()
-        raise InfeasibleError(
-            f"memory: op {first!r} (with its colocated ops) needs {need:.6g} bytes, but the largest device that "
-            f"may take it holds {most:.6g}: {need - most:.6g} too many"
-        )
-    lone = problem.class_allowed.sum(axis=1) == 1
-    if lone.any():
-        where = problem.class_allowed[lone].argmax(axis=1)
-        need_by = np.bincount(where, class_memory[lone], problem.devices)
-        over = np.flatnonzero(need_by > problem.capacity * (1 + 1e-12))
-        if len(over):
-            d = int(over[0])
-            raise InfeasibleError(
-                f"memory: the ops that may only go to device {name[d]!r} need {need_by[d]:.6g} bytes, "
-                f"but it holds {problem.capacity[d]:.6g}: {need_by[d] - problem.capacity[d]:.6g} too many"
-            )
-    usable = problem.class_allowed.any(axis=0)
-    total, capacity = (
-        float(class_memory.sum()),
-        float(problem.capacity[usable].sum()) if problem.n else np.inf,
-    )
-    if total > capacity * (1 + 1e-12):
-        raise InfeasibleError(
-            f"memory: all ops together need {total:.6g} bytes, but all devices together hold {capacity:.6g}: "
-            f"{total - capacity:.6g} too many"
-        )
+"""Randomised packings,"""
+TRIES_FIRST = 10
+"""of which so many come before a first part of the exhaustive search."""
+SLICE = 20_000
+"""Steps of the exhaustive search between two looks at the clock: some milliseconds."""
+FIRST_SLICES = 5
+STEPS = 10_000_000
+"""Steps that the exhaustive search may take where there is no clock."""
+GRACE = 0.2
+"""Seconds for the search whatever the budget: most answers are found in this time."""
 
 
 def single_devices(problem: Problem) -> Iterator[IntArray]:
@@ -317,14 +195,58 @@ def _random_order(ptr, successor, waiting, seed, depth_first):  # type: ignore[n
     return order
 
 
-def first_feasible(problem: Problem, seed: int = 0) -> IntArray:
-    """Devices of some feasible placement.
+def first_feasible(
+    problem: Problem, seed: int = 0, out_of_time: Callable[[], bool] | None = None
+) -> Placement:
+    """Some feasible placement: single devices, random packings, then an exhaustive search.
+
+    out_of_time : asked some hundred times a second whether to give up; without it the search gives up after a
+        fixed number of steps, so that it repeats. A fraction of a second is spent in any case.
+
+    What is found is kept on the problem, so that the members of a portfolio do not search again.
 
     Raises
     ------
-    InfeasibleError : proved, or nothing found after packing rules and a limited exhaustive search.
+    InfeasibleError : there is none, which is proved.
+    UndecidedError : none was found, and it may be that there is one.
     """
     prove_infeasible(problem)
+    known = problem.derived(_known)
+    if seed not in known:
+        known[seed] = _search(problem, seed, _Patience(out_of_time))
+    return known[seed]
+
+
+def _known(problem: Problem) -> dict[int, Placement]:
+    """Feasible placements of a problem by seed, as they are found."""
+    return {}
+
+
+def find_feasible(search: Search, seed: int) -> Placement:
+    """:func:`first_feasible` within the time of a search, offered to it."""
+    timed = search.budget.seconds is not None
+    placement = first_feasible(search.problem, seed, search.out_of_time if timed else None)
+    search.try_placement(placement)
+    return placement
+
+
+class _Patience:
+    """How long to go on."""
+
+    def __init__(self, out_of_time: Callable[[], bool] | None) -> None:
+        self._out_of_time = out_of_time
+        self._began = time.perf_counter()
+        self._steps = 0
+
+    def over(self, steps: int = 0) -> bool:
+        """Whether to give up, after so many more steps."""
+        self._steps += steps
+        if self._out_of_time is None:
+            return self._steps >= STEPS
+        return time.perf_counter() - self._began >= GRACE and self._out_of_time()
+
+
+def _search(problem: Problem, seed: int, patience: _Patience) -> Placement:
     check = SimulatedEvaluator(problem)
 
     def feasible(device: IntArray) -> bool:
@@ -332,16 +254,36 @@ def first_feasible(problem: Problem, seed: int = 0) -> IntArray:
 
     for single in single_devices(problem):
         if feasible(single):
-            return single
+            return Placement(single)
     rng = np.random.default_rng(seed)
+    exhaustive = Deciding(problem)
     for attempt in range(TRIES):
+        if attempt == TRIES_FIRST:
+            # What is small is decided here, and needs no luck.
+            for _ in range(FIRST_SLICES):
+                if exhaustive.go_on(SLICE):
+                    break
+        if exhaustive.over or patience.over():
+            break
         for device in (random_segments(problem, rng, full=attempt % 2 == 0), _first_fit(problem, rng)):
             if device is not None and feasible(device):
-                return device
-    found = _exhaustive(problem, feasible)
-    if found is None:
-        raise InfeasibleError(f"no placement was found that satisfies all constraints: {_tightest(problem)}")
-    return found
+                return Placement(device)
+    while not exhaustive.over and not patience.over(SLICE):
+        exhaustive.go_on(SLICE)
+    if exhaustive.found is not None:
+        return exhaustive.found
+    if exhaustive.over:
+        # Peak memory depends on the order of the ops, and there are too many orders to try them all.
+        orders = " with the model's own order of the ops" if judges_peak(problem) else ""
+        raise note_infeasible(
+            problem,
+            f"no placement satisfies all constraints together{orders}, as a search through all of them showed: "
+            f"{_tightest(problem)}",
+        )
+    raise UndecidedError(
+        "no feasible placement was found in the time given, nor proved that there is none: "
+        f"{_tightest(problem)}; give more time, or loosen a constraint"
+    )
 
 
 def _first_fit(problem: Problem, rng: np.random.Generator) -> IntArray | None:
@@ -362,35 +304,6 @@ def _first_fit(problem: Problem, rng: np.random.Generator) -> IntArray | None:
     return at[atoms.of_op]
 
 
-def _exhaustive(problem: Problem, feasible) -> IntArray | None:  # type: ignore[no-untyped-def]
-    """Depth-first search over atoms, the largest first; gives up after :data:`NODES` nodes."""
-    atoms = atoms_of(problem)
-    key = np.lexsort((-atoms.memory, atoms.allowed.sum(axis=1))).tolist()
-    at = np.full(atoms.count, -1, np.int32)
-    free = problem.capacity.copy()
-    visited = 0
-
-    def descend(depth: int) -> bool:
-        nonlocal visited
-        visited += 1
-        if visited > NODES:
-            return False
-        if depth == len(key):
-            return bool(feasible(at[atoms.of_op]))
-        a = key[depth]
-        for d in np.flatnonzero(atoms.allowed[a] & (atoms.memory[a] <= free)).tolist():
-            at[a] = d
-            free[d] -= atoms.memory[a]
-            if descend(depth + 1):
-                return True
-            free[d] += atoms.memory[a]
-        return False
-
-    if atoms.count > 500:
-        return None
-    return at[atoms.of_op] if descend(0) else None
-
-
 def _tightest(problem: Problem) -> str:
     """Words for the constraints that most likely are the trouble."""
     atoms = atoms_of(problem)
@@ -401,7 +314,8 @@ def _tightest(problem: Problem) -> str:
     if isinstance(problem.model, Pipeline) and problem.model.contiguity != "none":
         parts.append(f"contiguity {problem.model.contiguity!r}")
     if isinstance(problem.model, Offload):
-        parts.append(f"at most {problem.model.max_calls} calls per accelerator")
+        calls = problem.model.max_calls
+        parts.append(f"at most {calls} call{'s' if calls > 1 else ''} per accelerator")
     if (problem.pin >= 0).any():
         parts.append(f"{int((problem.pin >= 0).sum())} pins")
     if problem.classes < problem.n:

@@ -54,7 +54,8 @@ ProgressCallback = Callable[[Progress], None]
 
 
 class OutOfBudget(Exception):  # noqa: N818 - it is no error
-    """Raised inside a placer to leave its loops; :class:`Search` catches it."""
+    """Raised inside a placer to leave its loops; :class:`Search` catches it if there is an answer, else the
+    placer looks for any feasible placement."""
 
 
 class Search:
@@ -149,23 +150,24 @@ class Search:
         self.tell()
         if self._board is not None:
             self._look_at_board()
-        if self.best is not None and (self.evaluations_left <= 0 or self.seconds_left <= 0):
+        if self.out_of_time() or (self.best is not None and self.evaluations_left <= 0):
             self.stopped = "budget"
             raise OutOfBudget
         if self.optimal:
             raise OutOfBudget
 
     def _look_at_board(self) -> None:
-        """Take over what other members of a portfolio found and proved; end if they are all to end."""
+        """Take over what other members of a portfolio found and proved."""
         board = self._board
         assert board is not None
         if board.best is not None and board.cost < self.cost:
             self.best, self.cost = board.best, board.cost
         if board.bound.value > self._bound.value:
             self._bound = board.bound
-        if board.closed and self.best is not None:
-            self.stopped = "budget"
-            raise OutOfBudget
+
+    def out_of_time(self) -> bool:
+        """The deadline has come, or the portfolio that this search is part of has ended."""
+        return self.seconds_left <= 0 or (self._board is not None and self._board.closed)
 
     def tell(self, *, always: bool = False) -> None:
         """Call the progress callback, at most ten times a second."""

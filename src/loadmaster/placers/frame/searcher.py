@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from loadmaster.placers.frame.exhaust import exhaust
-from loadmaster.placers.frame.feasible import first_feasible, prove_infeasible
+from loadmaster.placers.frame.feasible import find_feasible, prove_infeasible
 from loadmaster.placers.frame.placer import parameters
-from loadmaster.placers.frame.search import SOLVE_FROM, Budget, ProgressCallback, Search
+from loadmaster.placers.frame.search import SOLVE_FROM, Budget, OutOfBudget, ProgressCallback, Search
 from loadmaster.problem import Evaluator, Placement, Problem, Solution
 
 __all__ = ["Searcher"]
@@ -50,8 +50,12 @@ class Searcher:
         prove_infeasible(problem)
         limits = self.unlimited if budget == Budget() else budget
         with Search(problem, limits, self.name, evaluator, on_progress) as search:
-            if not (self.exhausts and exhaust(search)):
-                self.explore(search, start, seed)
+            try:
+                if not (self.exhausts and exhaust(search)):
+                    self.explore(search, start, seed)
+            except OutOfBudget:
+                if search.best is not None:
+                    raise
             if search.best is None:
-                search.try_device(first_feasible(problem, seed))
+                find_feasible(search, seed)
         return search.solution(seed, parameters(self))

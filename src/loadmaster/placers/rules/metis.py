@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,8 @@ __all__ = ["Metis"]
 
 UNITS = 1_000_000
 """METIS takes whole numbers: the largest weight becomes this."""
+FEW = 100
+"""Vertices per part from which on METIS divides into all parts at once."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,6 @@ class Metis(Searcher):
 
 def _partition(problem: Problem, atoms: Atoms, seed: int) -> IntArray:
     """(atoms,) device of each atom by METIS."""
-    import pymetis
-
     time = np.where(atoms.allowed, atoms.time, np.inf)
     devices = np.flatnonzero(atoms.allowed.any(axis=0))[: atoms.count]
     if len(devices) < 2:
@@ -96,17 +96,67 @@ def _partition(problem: Problem, atoms: Atoms, seed: int) -> IntArray:
     # Where nothing takes time on the fastest device, the others have no speed to compare: all are alike.
     speed = np.maximum(speed, 1e-3 * speed.max()) if speed.any() else np.ones(len(devices))
     tail, head, price = _edges(problem, atoms)
-    ptr, neighbour = csr_from_pairs(tail, head, atoms.count)
     order = np.argsort(tail, kind="stable")
+    graph = _Weighed(*csr_from_pairs(tail, head, atoms.count), _whole(price[order]), _whole(weight))
+    part = _divided(graph, speed / speed.sum(), seed % 2**31)
+    return devices[part].astype(np.int32)
+
+
+class _Weighed(NamedTuple):
+    """An undirected graph with whole weights, both directions of every edge listed."""
+
+    ptr: IntArray
+    neighbour: IntArray
+    price: IntArray
+    weight: IntArray
+
+    def inside(self, chosen: IntArray) -> _Weighed:
+        """The graph of some vertices alone, numbered in their order."""
+        number = np.full(len(self.weight), -1, np.int32)
+        number[chosen] = np.arange(len(chosen), dtype=np.int32)
+        tail = number[np.repeat(np.arange(len(self.weight)), np.diff(self.ptr))]
+        head = number[self.neighbour]
+        keep = (tail >= 0) & (head >= 0)
+        order = np.argsort(tail[keep], kind="stable")
+        ptr, neighbour = csr_from_pairs(tail[keep], head[keep], len(chosen))
+        return _Weighed(ptr, neighbour, self.price[keep][order], self.weight[chosen])
+
+
+def _divided(graph: _Weighed, share: FloatArray, seed: int) -> IntArray:
+    """(vertices,) the part of each vertex.
+
+    METIS divides again and again in two, and where a half has no vertex it complains on standard output and
+    divides nothing. That can happen where vertices are few or one of them outweighs a part; such graphs are
+    divided here, and METIS only sees two parts and at least two vertices.
+    """
+    parts, vertices = len(share), len(graph.weight)
+    heavy = graph.weight.max(initial=0) > 0.5 * share.min() * graph.weight.sum(dtype=np.int64)
+    if parts > 2 and (vertices < FEW * parts or heavy):
+        half = parts // 2
+        first = float(share[:half].sum() / share.sum())
+        side = _halved(graph, np.array([first, 1.0 - first]), seed)
+        part = np.zeros(vertices, np.int32)
+        for number, (low, high) in enumerate(((0, half), (half, parts))):
+            mine = np.flatnonzero(side == number).astype(np.int32)
+            part[mine] = low + _divided(graph.inside(mine), share[low:high] / share[low:high].sum(), seed)
+        return part
+    return _halved(graph, share, seed)
+
+
+def _halved(graph: _Weighed, share: FloatArray, seed: int) -> IntArray:
+    import pymetis
+
+    if len(share) < 2 or len(graph.weight) < 2:
+        return np.zeros(len(graph.weight), np.int32)
     found = pymetis.part_graph(
-        len(devices),
-        pymetis.CSRAdjacency(ptr, neighbour),
-        vweights=_whole(weight),
-        eweights=_whole(price[order]),
-        tpwgts=(speed / speed.sum()).tolist(),
-        options=pymetis.Options(seed=seed % 2**31),
+        len(share),
+        pymetis.CSRAdjacency(graph.ptr, graph.neighbour),
+        vweights=graph.weight,
+        eweights=graph.price,
+        tpwgts=share.tolist(),
+        options=pymetis.Options(seed=seed),
     )
-    return devices[np.array(found.vertex_part)].astype(np.int32)
+    return np.array(found.vertex_part, np.int32)
 
 
 def _edges(problem: Problem, atoms: Atoms) -> tuple[IntArray, IntArray, FloatArray]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from loadmaster.arrays import IntArray
-from loadmaster.placers.frame.feasible import atoms_of, first_feasible, random_segments, repair
+from loadmaster.placers.frame.feasible import atoms_of, find_feasible, random_segments, repair
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.problem import Offload, Pipeline, Placement, Problem
@@ -45,7 +45,7 @@ class Random(Searcher):
         while search.best is None or problem.n > 0:
             # Without any feasible draw for a while, or at the last chance, look for one systematically.
             if search.best is None and (idle >= 4 or search.evaluations_left <= 1):
-                search.try_device(first_feasible(problem, seed))
+                find_feasible(search, seed)
             search.check()
             reserve = 1 if search.best is None else 0
             rows = min(self.batch, search.evaluations_left - reserve)

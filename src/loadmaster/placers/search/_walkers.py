@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from loadmaster.arrays import IntArray
-from loadmaster.placers.frame.feasible import first_feasible, random_segments
+from loadmaster.placers.frame.feasible import find_feasible, random_segments
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.rules.random import random_devices
 from loadmaster.placers.search._chains import Chain
@@ -59,9 +59,7 @@ def first_start(search: Search, start: Placement | None, seed: int) -> IntArray:
     """A feasible placement, also as a first incumbent: the given one if it is feasible."""
     if start is not None and search.try_placement(start) < math.inf:
         return start.device
-    device = first_feasible(search.problem, seed)
-    search.try_device(device)
-    return device
+    return find_feasible(search, seed).device
 
 
 def run_walkers(search: Search, walkers: list[Walker]) -> None:

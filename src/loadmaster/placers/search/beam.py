@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from loadmaster.placers.frame.constructed import scheduled
-from loadmaster.placers.frame.feasible import atoms_of, first_feasible
+from loadmaster.placers.frame.feasible import atoms_of, find_feasible
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.rules.heft import heft_placements
@@ -68,7 +68,7 @@ class Beam(Searcher):
                 search.try_placement(placement)
                 search.check()
         if search.best is None:
-            search.try_device(first_feasible(problem, seed))
+            find_feasible(search, seed)
             search.check()
         if search.simulated and problem.n:
             self._improve(search, seed)

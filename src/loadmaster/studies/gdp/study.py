@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster import api
-from loadmaster.errors import InfeasibleError
+from loadmaster.errors import NoPlacementError
 from loadmaster.placers.frame.feasible import atoms_of
 from loadmaster.placers.learned.gdp_paper import GdpPaper, train_batch
 from loadmaster.problem import Problem, Solution
@@ -112,7 +112,7 @@ def _rules(model: Model) -> Row:
     for method in RULES:
         try:
             row[method] = api.place(problem, method, evaluations=100).cost
-        except InfeasibleError:
+        except NoPlacementError:
             row[method] = None
     return row
 

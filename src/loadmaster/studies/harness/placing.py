@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from loadmaster import api
-from loadmaster.errors import InfeasibleError, UnsupportedError
+from loadmaster.errors import NoPlacementError, UnsupportedError
 
 if TYPE_CHECKING:
     from loadmaster.placers import Placer
@@ -34,7 +34,7 @@ def placed(problem: Problem, method: str | Placer, **how: Any) -> dict[str, Any]
     began = time.process_time()
     try:
         solution = solved(problem, method, **how)
-    except (InfeasibleError, UnsupportedError) as error:
+    except (NoPlacementError, UnsupportedError) as error:
         return {"cost": None, "why": str(error)}
     near = [point.evaluations for point in solution.history if point.cost <= 1.01 * solution.cost]
     return {

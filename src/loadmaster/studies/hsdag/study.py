@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
+from loadmaster.errors import InputError, NoPlacementError, UnsupportedError
 from loadmaster.hardware import load_cluster
 from loadmaster.problem import Problem, Serial
 from loadmaster.problem.coarsening import coarsen
@@ -155,7 +155,7 @@ def _placed(
     began = time.process_time()
     try:
         found = solved(problem, method, evaluations=evaluations, seed=seed, parameters=parameters)
-    except (InfeasibleError, UnsupportedError) as error:
+    except (NoPlacementError, UnsupportedError) as error:
         return {"cost": None, "why": str(error)}
     return {
         "cost": found.cost,

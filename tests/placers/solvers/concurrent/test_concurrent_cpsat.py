@@ -17,12 +17,13 @@ from loadmaster.placers.frame.feasible import first_feasible
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.solvers.concurrent.cpsat import solve_concurrent, too_large_to_schedule
 from loadmaster.placers.solvers.concurrent.program import twin_devices
+from loadmaster.placers.solvers.cp_sat import CpSat
 from loadmaster.problem import Concurrent, Problem, Solution
 
 
 def solve(problem: Problem, seconds: float = 20.0, workers: int = 1) -> Solution:
     with Search(problem, Budget(seconds=seconds), "cp-sat") as search:
-        search.try_device(first_feasible(problem))
+        search.try_placement(first_feasible(problem))
         solve_concurrent(search, workers=workers)
     return search.solution(0, {})
 
@@ -97,7 +98,29 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
 
     search = Search(problem, Budget(), "cp-sat", on_progress=interrupt)
     with search:
-        search.try_device(first_feasible(problem))
+        search.try_placement(first_feasible(problem))
         solve_concurrent(search, workers=1)
     assert search.stopped == "interrupted"
     assert search.best is not None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_with_peak_memory_it_has_finished_only_with_a_proof(seed: int) -> None:
+    """The program knows no lifetimes: its best schedule may not fit, and then nothing is proved of what does."""
+    rng = np.random.default_rng(seed)
+    graph = layered(7, width=3, seed=seed)
+    cluster = accelerators(2, 0)
+    problem = Problem.make(
+        graph,
+        cluster,
+        Concurrent(memory="peak"),
+        time=0.5 + rng.random((7, 2)),
+        memory=np.ones(7),
+        resident=np.zeros(7),
+        capacity=np.full(2, 1.3 * float(graph.tensor_bytes.max())),
+    )
+    try:
+        solution = CpSat().place(problem, budget=Budget(seconds=0.3))
+    except InfeasibleError:
+        return
+    assert solution.stopped == "budget" or solution.gap <= 1e-6

@@ -251,3 +251,15 @@ def test_memory_that_fits_only_by_rounding_is_never_a_false_proof(amounts: list[
     if found is not None:
         assert found.cost >= best
         assert found.bound <= best
+
+
+def test_under_a_budget_of_evaluations_it_gives_up_where_there_are_too_many_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("loadmaster.placers.stages.ideal_dp.ideal_dp.PAIRS", 0)
+    monkeypatch.setattr("loadmaster.placers.stages.ideal_dp.ideal_dp.PAIRS_AN_EVALUATION", 1)
+    problem = api.problem("zoo:layered-40?width=5", "2acc+1cpu", model="pipeline", contiguity="chain")
+    one, two = (IdealDp().place(problem, budget=Budget(evaluations=100)) for _ in range(2))
+    assert one.placement == two.placement
+    assert one.stopped == two.stopped
+    assert one.evaluations <= 100

@@ -9,16 +9,19 @@ from typing import ClassVar
 import numpy as np
 
 from loadmaster.arrays import IntArray
+from loadmaster.errors import NoPlacementError
 from loadmaster.placers.columns._nets import Bundles
 from loadmaster.placers.columns.calls._bound import CallBound, call_bound
 from loadmaster.placers.columns.calls._chain import CallChains
 from loadmaster.placers.columns.calls._lines import line_of, some_lines
 from loadmaster.placers.columns.calls._rounding import calls_of, rounded
 from loadmaster.placers.columns.calls._states import Accelerators, accelerators_of
+from loadmaster.placers.frame.feasible import first_feasible
 from loadmaster.placers.frame.search import Budget, OutOfBudget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.search._incumbents import borrow, construct, has_room_to_solve, note_bound, part_of
 from loadmaster.placers.search.local_search import LocalSearch
+from loadmaster.placers.solvers.offload import solve_offload
 from loadmaster.problem import Offload, Placement, Problem, relative_gap
 
 __all__ = ["Calls", "chain_calls", "prove_calls"]
@@ -47,8 +50,8 @@ class Calls(Searcher):
     (``_bound.py``). Several paths are tried. Where the order is too wide there is only the general bound. Chains
     and bound on one page: :mod:`loadmaster.placers.columns.calls.plain`.
 
-    With ``max_calls`` above 1 the answer for single calls is found first, with most of the time, and the search
-    goes on from there.
+    With ``max_calls`` above 1 the answer for single calls is found first, if there is one, and the search goes on
+    from there: by CP-SAT on small graphs, then as above.
 
     Complexity: O(pairs of ideals within memory · accelerators) for chains; O(states · budgets of memory) per
     pricing, with at most 3^(open nets + 1) states per class.
@@ -66,6 +69,8 @@ class Calls(Searcher):
     """Topological orders that are cut."""
     max_states: int = 400_000
     """Leave the bound to the general one if a line has more states."""
+    max_ops: int = 150
+    """With several calls per accelerator, larger graphs are not given to CP-SAT."""
     lines: int = 6
     """Most paths on which the bound is looked for."""
 
@@ -89,6 +94,8 @@ class Calls(Searcher):
         construct(search, start, seed)
         if has_room_to_solve(search):
             self._single_calls(search, seed)
+            if self._several_calls(search, seed):
+                return
             chain_calls(search, self, seed)
             borrow(search, LocalSearch(), part_of(search, 0.1, 4.0), seed)
             prove_calls(search, self, seed)
@@ -101,17 +108,37 @@ class Calls(Searcher):
         assert isinstance(model, Offload)
         if model.max_calls == 1:
             return
-        found = self.place(
-            search.problem.with_model(replace(model, max_calls=1)),
-            budget=part_of(search, 0.8, np.inf),
-            seed=seed,
-            on_progress=lambda progress: search.tell(),
-        )
+        single = search.problem.with_model(replace(model, max_calls=1))
+        until = search.seconds + 0.1 * search.seconds_left
+        timed = search.budget.seconds is not None
+        try:
+            # Kept on the problem: the run below begins with it.
+            first_feasible(single, seed, (lambda: search.seconds > until) if timed else None)
+            found = self.place(
+                single,
+                budget=part_of(search, 0.5, np.inf),
+                seed=seed,
+                on_progress=lambda progress: search.tell(),
+            )
+        except NoPlacementError:  # one call each may be too few where several are not
+            return
         search.count(found.evaluations)
         search.try_placement(found.placement)
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
         search.check()
+
+    def _several_calls(self, search: Search, seed: int) -> bool:
+        """With several calls per accelerator, on a small graph: CP-SAT, which chooses what each call holds.
+
+        Elsewhere the calls follow from the devices. True if it has proved its answer.
+        """
+        model = search.problem.model
+        assert isinstance(model, Offload)
+        if model.max_calls == 1 or search.problem.n > self.max_ops or search.budget.seconds is None:
+            return False
+        solve_offload(search, seconds=0.4 * search.seconds_left, seed=seed)
+        return relative_gap(search.cost, search.bound.value) <= CLOSED
 
 
 class _Enough(Exception):  # noqa: N818 - it is no error

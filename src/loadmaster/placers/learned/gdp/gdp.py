@@ -10,7 +10,7 @@ import numpy as np
 
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
-from loadmaster.placers.frame.feasible import first_feasible, single_devices
+from loadmaster.placers.frame.feasible import find_feasible, single_devices
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.learned.gdp._tracks import LoadTracks, TimeTracks, tracks_of
@@ -154,7 +154,7 @@ class GdpSearch(Gdp):
         """The policy, then the search."""
         super().explore(search, start, seed)
         if search.best is None:
-            search.try_device(first_feasible(search.problem, seed))
+            find_feasible(search, seed)
         search.check()
         limit = Budget(seconds=self.search) if search.budget.evaluations is None else Budget()
         borrow(search, replace(LocalSearch(), constructed=False), limit, seed)

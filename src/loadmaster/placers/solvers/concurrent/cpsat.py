@@ -13,7 +13,7 @@ from loadmaster.placers.frame.search import Search
 from loadmaster.placers.search._incumbents import note_bound
 from loadmaster.placers.solvers._following import follow_cp_sat
 from loadmaster.placers.solvers.concurrent.program import schedule_program
-from loadmaster.problem import Concurrent, Placement, Problem, evaluate
+from loadmaster.problem import OPTIMAL_GAP, Concurrent, Placement, Problem, evaluate, relative_gap
 
 __all__ = ["solve_concurrent", "too_large_to_schedule"]
 
@@ -66,7 +66,10 @@ def solve_concurrent(search: Search, *, seconds: float = math.inf, workers: int 
         search, program.model, placement_of, note, seconds=seconds, workers=workers, seed=seed
     )
     search.check()
-    return finished
+    # With memory="peak" the best schedule of the program may not fit: then nothing is proved of what does.
+    assert isinstance(problem.model, Concurrent)
+    closed = relative_gap(search.cost, search.bound.value) <= OPTIMAL_GAP
+    return finished and (problem.model.memory == "sum" or closed)
 
 
 def _sequence(problem: Problem, placement: Placement) -> tuple[IntArray, IntArray]:

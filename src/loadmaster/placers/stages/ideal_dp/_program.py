@@ -37,12 +37,13 @@ def best_chain(
     limit: float = math.inf,
     ceiling: float = math.inf,
     floor: float = 0.0,
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[int], None] = lambda pairs: None,
 ) -> tuple[float, Stages] | None:
     """The best chain whose load 0 is below ``limit`` everywhere, and load 1 at most ``ceiling``; None if
     there is none.
 
-    ``floor`` is a value that no chain can beat. ``check`` is called some ten times a second and may raise.
+    ``floor`` is a value that no chain can beat. ``check`` is called some ten times a second, and at the end,
+    with the pairs of ideals looked at since; it may raise.
     """
     tables = contracted.tables
     windows = windows_of(contracted)
@@ -62,7 +63,7 @@ def best_chain(
     size, batch = 0, BATCH
     with ThreadPoolExecutor(THREADS) as pool:
         while size < contracted.atoms:
-            check()
+            check(0)
             last = size + 1
             if width[last] > WIDE:
                 entries = _solve_size(pool, contracted, lattice, rules, entries, front, walks, last, check)
@@ -76,9 +77,10 @@ def best_chain(
                 last += 1
             entries = room_for(entries, int(level[last + 1] - level[size + 1]) * contracted.states)
             before = time.perf_counter()
-            front, _ = solve_levels(tables, lattice, rules, entries, front, walks[0], size, last)
+            front, pairs = solve_levels(tables, lattice, rules, entries, front, walks[0], size, last)
             batch = _next_batch(batch, time.perf_counter() - before, contracted.states)
             size = last
+            check(int(pairs))
     return _way_back(contracted, lattice, entries)
 
 
@@ -91,13 +93,13 @@ def _solve_size(
     front: Front,
     walks: list[Walk],
     size: int,
-    check: Callable[[], None],
+    check: Callable[[int], None],
 ) -> Entries:
     """Solve the ideals of one size, even and odd ones side by side, in batches."""
     begin, end = int(lattice.level[size]), int(lattice.level[size + 1])
     batch = BATCH
     while begin < end:
-        check()
+        check(0)
         stop = min(begin + batch, end)
         entries = room_for(entries, (stop - begin) * contracted.states)
         before = time.perf_counter()
@@ -109,8 +111,7 @@ def _solve_size(
             )
             for parity in range(THREADS)
         ]
-        for part in parts:
-            part.result()
+        check(sum(int(part.result()) for part in parts))
         batch = _next_batch(batch, time.perf_counter() - before, contracted.states)
         begin = stop
     return entries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from loadmaster.errors import InfeasibleError
-from loadmaster.placers.frame.feasible import first_feasible
+from loadmaster.placers.frame.feasible import find_feasible
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.stages._contraction import Contracted, contract, no_chains, without_weightless
@@ -27,6 +28,11 @@ FITS = 1.0 + 1e-12
 """Bytes are added up in another order than the evaluator does: the proof must not lose an exact fit by
 rounding.
 """
+IDEALS_A_SECOND = 1_000_000
+"""Ideals for which there is time to list them all."""
+PAIRS, PAIRS_AN_EVALUATION = 20_000_000, 200_000
+"""Pairs of ideals, a second or so, that the dynamic program may look at under a budget of evaluations: some at
+any rate, and more for each evaluation. A count, so that a run repeats."""
 
 
 @dataclass(frozen=True)
@@ -88,25 +94,38 @@ class IdealDp(Searcher):
         linear = LinearSearch(search, contracted, seed)
         linear.bound_chains()
         linear.cut_orders(self.orders)
-        lattice = lattice_of(contracted, self.max_ideals)
+        search.check()
+        most = min(self.max_ideals, IDEALS_A_SECOND * max(search.seconds_left, 0.0))
+        lattice = lattice_of(contracted, int(most))
         if lattice is not None:
-            _solve(search, contracted, lattice, linear)
-            if search.best is None:
-                _no_chain(search, seed)
-        else:
-            linear.cut_orders(self.more_orders)
-            if search.best is None:
-                search.try_device(first_feasible(problem, seed))
-            linear.improve(self.rounds)
+            with contextlib.suppress(_TooManyPairs):
+                _solve(search, contracted, lattice, linear)
+                if search.best is None:
+                    _no_chain(search, seed)
+                return
+        linear.cut_orders(self.more_orders)
+        if search.best is None:
+            find_feasible(search, seed)
+        linear.improve(self.rounds)
+
+
+class _TooManyPairs(Exception):  # noqa: N818 - it is no error
+    """The dynamic program would take far longer than the budget of evaluations asks for."""
 
 
 def _solve(search: Search, contracted: Contracted, lattice: Lattice, linear: LinearSearch) -> None:
     """Offer the best chain to the search, with the proof that it is the best."""
 
-    def check() -> None:
-        search.tell()
-        if search.best is not None:
-            search.check()
+    limit = search.budget.evaluations
+    most = math.inf if limit is None else PAIRS + PAIRS_AN_EVALUATION * limit
+    met = 0
+
+    def check(pairs: int) -> None:
+        nonlocal met
+        met += pairs
+        if met > most:
+            raise _TooManyPairs
+        search.check()
 
     def best(capacity: float) -> tuple[float, Placement | None]:
         """Least cost of a chain, and the chain if it is better than what is known."""
@@ -148,4 +167,4 @@ def _no_chain(search: Search, seed: int) -> None:
             "no placement satisfies all constraints: every chain of stages exceeds a memory or puts an op where "
             "it may not be"
         )
-    search.try_device(first_feasible(search.problem, seed))
+    find_feasible(search, seed)

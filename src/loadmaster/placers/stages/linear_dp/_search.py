@@ -212,9 +212,7 @@ class LinearSearch:
         return left if self._search.best is not None else max(left, 1)
 
     def _check(self) -> None:
-        self._search.tell()
-        if self._search.best is not None:
-            self._search.check()
+        self._search.check()
 
     def _learnt(self, chain: _Chain | None, evaluations: int) -> None:
         if self._search.simulated:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from loadmaster.arrays import IntArray
-from loadmaster.placers.frame.feasible import first_feasible
+from loadmaster.placers.frame.feasible import find_feasible
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.stages._contraction import contract, no_chains, without_weightless
@@ -75,7 +75,7 @@ class LinearDp(Searcher):
                 linear.adopt(device)
         linear.cut_orders(LARGE_ORDERS if large else self.orders)
         if search.best is None:
-            search.try_device(first_feasible(problem, seed))
+            find_feasible(search, seed)
         linear.improve(self.rounds)
 
     def _coarse(self, search: Search, coarsening: Coarsening, seed: int) -> list[IntArray]:
