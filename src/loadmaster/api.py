@@ -17,7 +17,7 @@ import numpy as np
 
 from loadmaster import zoo
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
-from loadmaster.files import read_json
+from loadmaster.files import named, read_json, shown
 from loadmaster.graph import Graph, Network, layered, load_onnx, load_openvino
 from loadmaster.graph._file import is_graph, parse_graph
 from loadmaster.graph.workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
@@ -86,6 +86,12 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
     if text.startswith("zoo:"):
         return zoo.model(text.removeprefix("zoo:"))
     data = read_json(source)
+    with named(text):
+        return _parsed(data, text)
+
+
+def _parsed(data: Any, text: str) -> Model:
+    """What parsed JSON holds."""
     if is_graph(data):
         return parse_graph(data, text)
     if is_problem(data):
@@ -233,6 +239,8 @@ def place(
     InfeasibleError : no placement satisfies the constraints.
     """
     placer = configured(method, parameters or {})
+    if not 0 <= seed < 2**63:
+        raise InputError(f"a seed must be a whole number >= 0 and < 2**63, not {shown(seed)}")
     if coarsen is not None and evaluator is not None:
         raise InputError("an evaluator learns the costs of ops, so that it cannot be used with coarsen")
     groups = make_groups(problem, coarsen) if isinstance(coarsen, str) else coarsen

@@ -1,7 +1,7 @@
 """The command line: a thin layer over :mod:`loadmaster.api`.
 
 Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible, 4 a run
-failed. Everything heavy is imported inside the commands, so that ``--help`` is instant.
+failed, 70 a mistake of Loadmaster's own, 130 interrupted. Everything heavy is imported inside the commands, so that ``--help`` is instant.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ from loadmaster.cli import _learning as cli_learn
 from loadmaster.cli import _reports as cli_report
 from loadmaster.cli import _running as cli_runtime
 from loadmaster.cli import _studies as cli_reproduce
+from loadmaster.cli._failures import (
+    UNEXPECTED,
+    is_for_click,
+    one_sentence,
+    silence_warnings,
+    unexpected,
+)
 from loadmaster.cli._options import (
     Asked,
     Coarsen,
@@ -44,11 +51,16 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except LoadmasterError as error:
-            _say(f"error: {error}")
+            _say(f"error: {one_sentence(error)}")
             raise typer.Exit(_exit_code(error)) from None
         except KeyboardInterrupt:
             _say("interrupted before there was a result")
             raise typer.Exit(130) from None
+        except Exception as error:
+            if is_for_click(error):
+                raise
+            _say(unexpected(error))
+            raise typer.Exit(UNEXPECTED) from None
 
 
 app = typer.Typer(
@@ -65,6 +77,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the ``loadmaster`` command."""
+    silence_warnings()
     app()
 
 

@@ -18,6 +18,7 @@ from loadmaster.graph.order import csr_from_pairs, sum_by
 from loadmaster.hardware import Cluster
 from loadmaster.notebook import facts_html, rows_html
 from loadmaster.problem._model import ExecutionModel
+from loadmaster.problem._numbers import reject_bad_numbers
 from loadmaster.units import bytes_text, seconds_text
 
 __all__ = ["Problem"]
@@ -97,52 +98,7 @@ class Problem:
                     f"{name} has shape {array.shape}, but {n} ops, {m} tensors and {size} devices need {shape}"
                 )
             array.flags.writeable = False
-        self._reject_bad_numbers()
-
-    def _reject_bad_numbers(self) -> None:
-        op, device = self.graph.names, self.cluster.names
-        bad = np.argwhere(np.isnan(self.time) | (self.time < 0))
-        if len(bad):
-            v, d = bad[0]
-            raise InputError(
-                f"op {op[v]!r} on device {device[d]!r}: time must be >= 0, not {self.time[v, d]}"
-            )
-        for name in ("memory", "resident"):
-            values = getattr(self, name)
-            wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-            if len(wrong):
-                raise InputError(
-                    f"op {op[wrong[0]]!r}: {name} must be a finite number >= 0, not {values[wrong[0]]}"
-                )
-        wrong = np.flatnonzero(~(np.isfinite(self.size) & (self.size >= 0)))
-        if len(wrong):
-            producer = op[self.graph.tensor_producer[wrong[0]]]
-            raise InputError(
-                f"a tensor of op {producer!r}: size must be a finite number >= 0, not {self.size[wrong[0]]}"
-            )
-        for name in ("latency", "rate", "send_latency", "send_rate", "recv_latency", "recv_rate"):
-            values = getattr(self, name)
-            where = np.argwhere(~(np.isfinite(values) & (values >= 0)))
-            if len(where):
-                place = " -> ".join(repr(device[i]) for i in where[0])
-                raise InputError(
-                    f"{name} of {place} must be a finite number >= 0, not {values[tuple(where[0])]}"
-                )
-        wrong = np.flatnonzero(np.isnan(self.capacity) | (self.capacity < 0))
-        if len(wrong):
-            raise InputError(
-                f"device {device[wrong[0]]!r}: capacity must be >= 0, not {self.capacity[wrong[0]]}"
-            )
-        wrong = np.flatnonzero((self.pin < -1) | (self.pin >= len(device)))
-        if len(wrong):
-            raise InputError(
-                f"op {op[wrong[0]]!r} is pinned to device {self.pin[wrong[0]]}, which is not there"
-            )
-        wrong = np.flatnonzero((self.class_of < 0) | (self.class_of >= max(len(op), 1)))
-        if len(wrong):
-            raise InputError(
-                f"op {op[wrong[0]]!r}: colocation class {self.class_of[wrong[0]]} is out of range"
-            )
+        reject_bad_numbers(self)
 
     @staticmethod
     def make(
@@ -180,6 +136,9 @@ class Problem:
         def array(value: npt.ArrayLike | None, default: npt.ArrayLike) -> FloatArray:
             return np.array(default if value is None else value, np.float64)
 
+        with np.errstate(over="ignore"):  # what overflows is refused below
+            held = graph.param_bytes + graph.bytes_written
+
         pin = np.full(graph.n, -1, np.int32)
         for v, d in (pins or {}).items():
             pin[v] = d
@@ -198,7 +157,7 @@ class Problem:
             send_rate=array(send_rate, rates[:, host]),
             recv_latency=array(recv_latency, links[host, :]),
             recv_rate=array(recv_rate, rates[host, :]),
-            memory=array(memory, graph.param_bytes + graph.bytes_written),
+            memory=array(memory, held),
             capacity=array(capacity, cluster.capacity),
             resident=array(resident if resident is not None else memory, graph.param_bytes),
             class_of=classes_of(graph.n, colocation),

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from loadmaster.arrays import IntArray
 from loadmaster.errors import InputError
+from loadmaster.files import shown
 from loadmaster.placers.frame.board import board_of
 from loadmaster.problem import Placement, Point, Problem, Solution
 from loadmaster.problem._evaluator import Evaluator, SimulatedEvaluator
@@ -34,8 +35,10 @@ class Budget:
     def __post_init__(self) -> None:
         if self.seconds is not None and not self.seconds >= 0:
             raise InputError(f"a budget must be >= 0 seconds, not {self.seconds}")
-        if self.evaluations is not None and self.evaluations < 1:
-            raise InputError(f"a budget must be >= 1 evaluations, not {self.evaluations}")
+        if self.evaluations is not None and not 1 <= self.evaluations < 2**63:
+            raise InputError(
+                f"a budget must be >= 1 and < 2**63 evaluations, not {shown(self.evaluations)}"
+            )
 
 
 @dataclass(frozen=True)
