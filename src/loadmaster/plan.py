@@ -22,7 +22,7 @@ from loadmaster.packed import finite, pack_problem, plain, unpack_problem
 from loadmaster.problem import Placement, Point, Problem, Solution, execution_model
 from loadmaster.units import percent, seconds_text
 
-__all__ = ["FORMAT", "Plan", "is_plan"]
+__all__ = ["FORMAT", "Plan", "finite", "is_plan", "plain"]
 
 FORMAT = "loadmaster-plan/1"
 PROFILE = "loadmaster-profile/1"
@@ -119,7 +119,9 @@ class Plan:
         if not is_plan(data):
             raise InputError(f"{source}: is not a plan (its format should be {FORMAT!r})")
         if record.text("format") != FORMAT:
-            raise InputError(f"{source}: format is {shown(data['format'])}, but this version reads {FORMAT!r}")
+            raise InputError(
+                f"{source}: format is {shown(data['format'])}, but this version reads {FORMAT!r}"
+            )
         graph = Record(record.get("graph"), f"{source}: graph")
         graph.text("name")
         graph.text("hash")
@@ -263,7 +265,9 @@ def placement_from_document(document: Any, problem: Problem, source: str) -> Pla
     names = Record(record.get("placement"), f"{source}: placement").value
     for op, device in names.items():
         if not isinstance(device, str):
-            raise InputError(f"{source}: placement: the device of op {op!r} must be a name, not {shown(device)}")
+            raise InputError(
+                f"{source}: placement: the device of op {op!r} must be a name, not {shown(device)}"
+            )
     try:
         device_of = Placement.from_names(problem, names).device
     except InputError as error:
@@ -287,7 +291,9 @@ def _numbers(record: Record, key: str, problem: Problem) -> npt.NDArray[np.int32
     by_op = Record(value, f"{record.where}: {key}")
     for op in by_op.value:
         if op not in problem.graph.index:
-            raise InputError(f"{by_op.where}: {shown(op)} is not an op of {problem.graph.name or 'the graph'}")
+            raise InputError(
+                f"{by_op.where}: {shown(op)} is not an op of {problem.graph.name or 'the graph'}"
+            )
     numbers = [by_op.integer(op) for op in problem.graph.names]
     if any(number >= 2**31 for number in numbers):
         raise InputError(f"{by_op.where}: numbers must be below 2**31")

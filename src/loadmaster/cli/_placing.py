@@ -1,7 +1,8 @@
 """The command line: a thin layer over :mod:`loadmaster.api`.
 
-Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible, 4 a run
-failed, 70 a mistake of Loadmaster's own, 130 interrupted. Everything heavy is imported inside the commands, so that ``--help`` is instant.
+Standard output holds the result and nothing else. Exit codes: 0 done, 1 'lint' found an error, 2 wrong input, 3
+infeasible, 4 a run failed, 70 a mistake of Loadmaster's own, 130 interrupted. Everything heavy is imported inside
+the commands, so that ``--help`` is instant.
 """
 
 from __future__ import annotations

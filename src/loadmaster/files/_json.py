@@ -78,7 +78,9 @@ def count_keys(value: Any, source: str, language: str = "JSON") -> int:
 
 def too_deep(source: str, language: str) -> InputError:
     """The error about a file whose lists and objects hold each other too often."""
-    return InputError(f"{source}: is not valid {language} for Loadmaster (nested too deeply: over {DEEPEST} levels)")
+    return InputError(
+        f"{source}: is not valid {language} for Loadmaster (nested too deeply: over {DEEPEST} levels)"
+    )
 
 
 def _reject_double_keys(text: bytes, source: str) -> None:
@@ -136,7 +138,9 @@ class Record:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"{self.where}: {key!r} must be a number, not {_kind(value)}")
         if not math.isfinite(value) or value < minimum:
-            raise InputError(f"{self.where}: {key!r} must be a finite number >= {minimum:g}, not {shown(value)}")
+            raise InputError(
+                f"{self.where}: {key!r} must be a finite number >= {minimum:g}, not {shown(value)}"
+            )
         return float(value)
 
     def integer(

@@ -58,7 +58,9 @@ def parse_graph(data: Any, source: str) -> Graph:
     """
     record = Record(data, source)
     if record.text("format") != FORMAT:
-        raise InputError(f"{source}: format is {shown(record.value['format'])}, but this version reads {FORMAT!r}")
+        raise InputError(
+            f"{source}: format is {shown(record.value['format'])}, but this version reads {FORMAT!r}"
+        )
     builder = GraphBuilder(record.text("name", source.rsplit("/", 1)[-1].removesuffix(".json")))
     try:
         for op in record.records("ops"):
@@ -76,7 +78,9 @@ def parse_graph(data: Any, source: str) -> Graph:
             consumers = tensor.items("consumers", [])
             for consumer in consumers:
                 if not isinstance(consumer, str):
-                    raise InputError(f"{tensor.where}: 'consumers' must hold names of ops, not {shown(consumer)}")
+                    raise InputError(
+                        f"{tensor.where}: 'consumers' must hold names of ops, not {shown(consumer)}"
+                    )
             builder.tensor(producer, bytes=tensor.number("bytes", 0.0), consumers=consumers)
         return builder.build()
     except GraphError as error:

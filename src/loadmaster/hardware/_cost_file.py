@@ -149,7 +149,8 @@ def _read_csv(text: str, source: str) -> _Sheet:
             header = cells
             if header[0] != "op":
                 sheet.fail(
-                    line, f"the header must be op,DEVICE,DEVICE,…, and begin with 'op', not {shown(header[0])}"
+                    line,
+                    f"the header must be op,DEVICE,DEVICE,…, and begin with 'op', not {shown(header[0])}",
                 )
             twice = [name for name, count in Counter(header).items() if count > 1]
             if twice:

@@ -32,7 +32,9 @@ def parse_problem(data: Any, source: str, model: ExecutionModel) -> Problem:
     """
     record = Record(data, source)
     if record.text("format") != FORMAT:
-        raise InputError(f"{source}: format is {shown(record.value['format'])}, but this version reads {FORMAT!r}")
+        raise InputError(
+            f"{source}: format is {shown(record.value['format'])}, but this version reads {FORMAT!r}"
+        )
     devices = tuple(
         Device(
             device.text("name"),

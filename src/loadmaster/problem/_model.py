@@ -82,7 +82,9 @@ class Offload(ExecutionModel):
     def __post_init__(self) -> None:
         whole = isinstance(self.max_calls, int) and not isinstance(self.max_calls, bool)
         if not whole or not 1 <= self.max_calls < 2**31:
-            raise InputError(f"max_calls must be a whole number >= 1 and < 2**31, not {shown(self.max_calls)}")
+            raise InputError(
+                f"max_calls must be a whole number >= 1 and < 2**31, not {shown(self.max_calls)}"
+            )
 
 
 MODELS: dict[str, type[ExecutionModel]] = {m.name: m for m in (Serial, Concurrent, Pipeline, Offload)}

@@ -9,6 +9,7 @@ vanish in a sum, which is right.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,43 +101,50 @@ def reject_large_sums(problem: Problem) -> None:
     dearest transfer of every tensor as often as it has readers, or there are devices if these are more.
     """
     graph, device = problem.graph, problem.cluster.names
-    op = graph.names
+    of_op, of_tensor = partial(_op, problem), partial(_tensor, problem)
     longest = np.where(np.isfinite(problem.time), problem.time, 0.0).max(axis=1, initial=0.0)
-    _limit(longest, "seconds", lambda v: f"op {op[v]!r}: time")
+    _limit(longest, "seconds", of_op, "time")
     for name in LINKS:
         values = getattr(problem, name)
         unit = "seconds per byte" if name.endswith("rate") else "seconds"
-        _limit(values.ravel(), unit, lambda i, at=name, shape=values.shape: f"{at} of {_ends(problem, i, shape)}")
-    _limit(problem.size, "bytes (or seconds)", lambda t: f"{_tensor(problem, t)}: size")
+        _limit(values.ravel(), unit, partial(_ends, problem, values.shape), name)
+    _limit(problem.size, "bytes (or seconds)", of_tensor, "size")
     latency = sum(getattr(problem, name).max(initial=0.0) for name in LINKS[::2])
     rate = sum(getattr(problem, name).max(initial=0.0) for name in LINKS[1::2])
     often = np.maximum(np.diff(graph.consumer_ptr), problem.devices)
-    transfers = often * (latency + problem.size * rate)
-    _limit(transfers, "seconds", lambda t: f"{_tensor(problem, t)}: its transfers, together {transfers[t]:g} s,")
+    _limit(often * (latency + problem.size * rate), "seconds", of_tensor, "the time of all its transfers")
     for name in ("memory", "resident"):
-        _limit(getattr(problem, name), "bytes", lambda v, what=name: f"op {op[v]!r}: {what}")
+        _limit(getattr(problem, name), "bytes", of_op, name)
     for name in ("flops", "bytes_read", "bytes_written", "param_bytes"):
-        unit = "operations" if name == "flops" else "bytes"
-        _limit(getattr(graph, name), unit, lambda v, what=name: f"op {op[v]!r}: {what}")
-    _limit(graph.tensor_bytes, "bytes", lambda t: f"{_tensor(problem, t)}: bytes")
+        _limit(getattr(graph, name), "operations" if name == "flops" else "bytes", of_op, name)
+    _limit(graph.tensor_bytes, "bytes", of_tensor, "bytes")
     capacity = np.where(np.isinf(problem.capacity), 0.0, problem.capacity)
-    _limit(capacity, "bytes", lambda d: f"device {device[d]!r}: capacity (leave it out for no limit)")
+    _limit(
+        capacity,
+        "bytes",
+        lambda d: f"device {device[d]!r}",
+        "capacity (leave it out where there is no limit)",
+    )
 
 
-def _limit(values: FloatArray, unit: str, about: Callable[[int], str]) -> None:
-    """The values must add up to :data:`MOST` at most, else the largest is named, as ``about`` calls it."""
+def _limit(values: FloatArray, unit: str, owner: Callable[[int], str], what: str) -> None:
+    """The values must add up to :data:`MOST` at most; else the largest is named with its owner."""
     if not len(values) or values.max() <= MOST / len(values) or values.sum() <= MOST:
         return
     worst = int(values.argmax())
     raise InputError(
-        f"{about(worst)} is too large to be added up safely: {values[worst]:g}, but all such numbers together must "
-        f"be at most {MOST:g} {unit}"
+        f"{owner(worst)}: {what} is {values[worst]:g}, too large to be added up safely: all such numbers together "
+        f"must be at most {MOST:g} {unit}"
     )
+
+
+def _op(problem: Problem, v: int) -> str:
+    return f"op {problem.graph.names[v]!r}"
 
 
 def _tensor(problem: Problem, t: int) -> str:
     return f"a tensor of op {problem.graph.names[problem.graph.tensor_producer[t]]!r}"
 
 
-def _ends(problem: Problem, index: int, shape: tuple[int, ...]) -> str:
+def _ends(problem: Problem, shape: tuple[int, ...], index: int) -> str:
     return " -> ".join(repr(problem.cluster.names[i]) for i in np.unravel_index(index, shape))

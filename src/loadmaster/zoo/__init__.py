@@ -111,7 +111,7 @@ def make(name: str, *, defaults: Mapping[str, Any] | None = None, **given: Any) 
 def _maker(name: str, plain: str) -> Callable[..., ZooModel | Graph]:
     if plain in MODELS:
         return MODELS[plain]
-    match = re.fullmatch(r"([a-z-]+)-(\d+)", plain)
+    match = re.fullmatch(r"([a-z-]+)-(\d{1,20})", plain)
     if not match or match[1] not in FAMILIES:
         raise InputError(f"the zoo has no graph {name!r}: give e.g. {', '.join(names())}")
     make, number = FAMILIES[match[1]][0], int(match[2])

@@ -36,9 +36,7 @@ class Budget:
         if self.seconds is not None and not self.seconds >= 0:
             raise InputError(f"a budget must be >= 0 seconds, not {self.seconds}")
         if self.evaluations is not None and not 1 <= self.evaluations < 2**63:
-            raise InputError(
-                f"a budget must be >= 1 and < 2**63 evaluations, not {shown(self.evaluations)}"
-            )
+            raise InputError(f"a budget must be >= 1 and < 2**63 evaluations, not {shown(self.evaluations)}")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -102,9 +102,9 @@ class MeasuredEvaluator:
         if not self._constraints.evaluate(Placement(placement.device)).feasible:
             return Result("infeasible", why="a constraint of the problem is broken")
         about = {**self._key(), "placement": hashlib.sha256(placement.device.tobytes()).hexdigest()}
-        stored = None if self._cache is None else self._cache.get("run", about)
+        stored = None if self._cache is None else self._cache.get_as("run", about, Result)
         if stored is not None:
-            return Result(**{**stored[0], "cached": True})
+            return replace(stored, cached=True)
         try:
             result = self._run(placement)
         except BusyError:

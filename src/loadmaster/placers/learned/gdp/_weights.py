@@ -137,6 +137,8 @@ def load_weights(path: str | Path) -> Weights:
         raise InputError(f"{path}: there are no weights of that name") from None
     except Exception as error:  # numpy raises many kinds
         raise InputError(f"{path}: is not a file of weights for gdp ({error})") from None
+    if not isinstance(recipe, dict):
+        raise InputError(f"{path}: is not a file of weights for gdp (its recipe is no object)")
     if recipe.get("format") != FORMAT or any(
         part.shape != shape for part, shape in zip(parts, PARTS.values(), strict=True)
     ):
