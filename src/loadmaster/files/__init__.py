@@ -3,6 +3,7 @@
 from loadmaster.files._atomic import check_writable, write_atomically
 from loadmaster.files._bytes import read_bytes, read_text
 from loadmaster.files._json import Record, named, parse_json, read_json, shown
+from loadmaster.files._npz import read_arrays
 from loadmaster.files._quantities import (
     BYTES,
     BYTES_PER_SECOND,
@@ -29,6 +30,7 @@ __all__ = [
     "parse_json",
     "parse_quantity",
     "parse_toml",
+    "read_arrays",
     "read_bytes",
     "read_json",
     "read_text",

@@ -71,7 +71,7 @@ class Cache:
                 if writable:
                     connection.execute(SCHEMA)
                 connection.execute("SELECT key, kind, made, about, value FROM measured LIMIT 1")
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite quotes what it found
             raise InputError(
                 f"{self.path}: is not a cache of Loadmaster, or is damaged ({error}): "
                 "delete it, or give another file as --cache"

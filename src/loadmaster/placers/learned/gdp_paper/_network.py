@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
-from loadmaster.files import write_atomically
+from loadmaster.files import read_arrays, write_atomically
 from loadmaster.graph.order import longest_path_levels
 from loadmaster.placers.learned._units import Units
 from loadmaster.placers.learned.gdp_paper.gdp_paper import NETWORK, GdpPaper
@@ -305,8 +305,7 @@ class State:
         InputError : the file is not there, or holds something else.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+            arrays = read_arrays(path, "a file of weights")
             about = json.loads(bytes(arrays.pop("about")).decode())
             if about["format"] != FORMAT:
                 raise ValueError(f"its format is {about['format']}")
