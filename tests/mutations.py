@@ -15,15 +15,15 @@ for _ in range(90):
 HOSTILE: list[Any] = [
     None, True, False, 0, 1, -1, 3, 0.5, -0.0, 1e-320, 5e-324, 1e20, 1e99, 1e150, 1.7e308, 2**31, 2**63, 2**64,
     -(2**63), 10**25, 10**308, 10**400, -(10**400), float("nan"), float("inf"), "", "0", "x", "op1",
-    "a" * 300, "\0", "\n", "é\U0001f600", "9" * 5000, "1e400", "²", "٣", [], {}, [[]], [None], [1], ["x"], [[0, 0]], {"a": 1}, {"": None},
-    DEEP,
+    "a" * 300, "\0", "\n", "é\U0001f600", "9" * 5000, "1e400", "²", "٣",
+    [], {}, [[]], [None], [1], ["x"], [[0, 0]], {"a": 1}, {"": None}, DEEP,
 ]  # fmt: skip
 """Values that no place in a file expects, or that it expects and cannot bear."""
 
 WORDS = [
     "", "x", "-1", "1e309", "1e-320", "9" * 400, "9" * 5000, "nan", "inf", "0x", "\0", "é", '"', "'", "[", "]",
-    "{", "}", "[[[[", "<", ">", "&", ",", ",,,", "=", "\n", "\n\n", "=1", "true", "1979-05-27", "[" * 2000, "a" * 140_000,
-    "#", "*", "\ud7ff", "\u2028", "\x0b", "10 GB", "1 parsec", "unsupported", "estimate",
+    "{", "}", "[[[[", "<", ">", "&", ",", ",,,", "=", "\n", "\n\n", "=1", "true", "1979-05-27", "[" * 2000,
+    "a" * 140_000, "#", "*", "\ud7ff", "\u2028", "\x0b", "10 GB", "1 parsec", "unsupported", "estimate",
 ]  # fmt: skip
 """Texts that mean something to some format, and some that are too much for it."""
 
