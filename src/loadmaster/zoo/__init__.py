@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from loadmaster.errors import InputError
+from loadmaster.files import shown
 from loadmaster.graph import Graph, layered
 from loadmaster.zoo._trace import ZooModel
 from loadmaster.zoo.amoebanet import amoebanet
@@ -134,4 +135,6 @@ def _read(where: str, text: str, kind: type, *, positive: bool) -> Any:
         raise InputError(f"{where} must be of type {kind.__name__}, not {text!r}") from None
     if positive and kind is not bool and not 0 < value < math.inf:
         raise InputError(f"{where} must be > 0, not {text}")
+    if kind is int and abs(value) >= 2**62:
+        raise InputError(f"{where} must be below 2**62, not {shown(value)}")
     return value

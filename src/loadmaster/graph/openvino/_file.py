@@ -62,6 +62,8 @@ def _check_ir(path: Path) -> None:
         raise InputError(f"{path}: is not an OpenVINO IR ({error})") from None
     if root.tag != "net":
         raise InputError(f"{path}: is not an OpenVINO IR (it is XML, but of a <{root.tag}>)")
+    if root.find("layers") is None or not re.fullmatch(r"[0-9]{1,3}", root.get("version", "")):
+        raise InputError(f"{path}: is not an OpenVINO IR (it has no layers, or no version)")
     weights = path.with_suffix(".bin")
     needed = 0
     for data in root.iter("data"):
