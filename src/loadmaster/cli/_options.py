@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from loadmaster.errors import InputError
-from loadmaster.files import shown
 
 if TYPE_CHECKING:
     from loadmaster.problem import Placement, Problem
@@ -221,6 +220,8 @@ def read_seconds(text: str | None, option: str = "--budget") -> float | None:
     """A time such as ``500ms``, ``60s``, ``2m``, ``1h`` or ``1.5``, in seconds."""
     if text is None:
         return None
+    from loadmaster.files import shown
+
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)?", text.strip())
     if not match:
         raise InputError(f"{option} {shown(text)} is not a time: give e.g. 500ms, 60s, 2m or 1h")

@@ -35,8 +35,10 @@ class Budget:
     def __post_init__(self) -> None:
         if self.seconds is not None and not self.seconds >= 0:
             raise InputError(f"a budget must be >= 0 seconds, not {self.seconds}")
-        if self.evaluations is not None and not 1 <= self.evaluations < 2**63:
-            raise InputError(f"a budget must be >= 1 and < 2**63 evaluations, not {shown(self.evaluations)}")
+        if self.evaluations is not None and self.evaluations < 1:
+            raise InputError(f"a budget must be >= 1 evaluations, not {shown(self.evaluations)}")
+        if self.evaluations is not None and self.evaluations >= 2**63:
+            raise InputError(f"a budget must be below 2**63 evaluations, not {shown(self.evaluations)}")
 
 
 @dataclass(frozen=True)
