@@ -1,6 +1,7 @@
 """Two thousand damaged files of every format: what is wrong is said in an error of ours, and nothing else happens."""
 
 import base64
+import io
 import json
 import os
 import random
@@ -373,3 +374,41 @@ def test_weights(folder):
             yield base[:cut] + damaged(base[cut:], rng) if cut else damaged(base[:400], rng) + base[400:]
 
     only_our_errors(folder, "weights.npz", contents(), load_weights)
+
+
+def test_checkpoints(folder):
+    import torch
+
+    from loadmaster.placers import get_placer
+    from loadmaster.placers.frame.search import Budget, Search
+    from loadmaster.placers.learned._checkpoint import Checkpoint
+
+    problem = small_problem()
+    network = torch.nn.Linear(2, 1)
+    settings = get_placer("placeto")
+
+    def checkpoint(path, search):
+        return Checkpoint(str(path), search, settings, 0, {"network": network}, np.random.default_rng(0))
+
+    with Search(problem, Budget(evaluations=100), "placeto") as search:
+        search.try_device(np.array([0, 0, 1, 1], np.int32))
+        checkpoint(folder / "base.pt", search).save(1, now=True)
+    base = (folder / "base.pt").read_bytes()
+    good = torch.load(folder / "base.pt", weights_only=True)
+    rng = random.Random(9)
+
+    def contents():
+        for _ in range(FILES // 2):
+            yield damaged(base, rng)
+        for _ in range(FILES // 2):
+            entries = dict(good)
+            entries[rng.choice(list(set(entries) - {"origin"}))] = rng.choice(HOSTILE)
+            stream = io.BytesIO()
+            torch.save(entries, stream)
+            yield stream.getvalue()
+
+    def read(file):
+        with Search(problem, Budget(evaluations=100), "placeto") as search:
+            checkpoint(file, search).resume()
+
+    only_our_errors(folder, "state.pt", contents(), read)
