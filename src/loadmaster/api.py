@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from loadmaster.errors import InputError, NoPlacementError, UnsupportedError
-from loadmaster.files import check_writable, read_json
+from loadmaster.files import check_writable, named, read_json, shown
 from loadmaster.graph import Graph, Network, is_graph, layered, load_onnx, load_openvino, parse_graph
 from loadmaster.graph.workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
 from loadmaster.hardware import (
@@ -104,6 +104,12 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
 
         return zoo.model(text.removeprefix("zoo:"))
     data = read_json(source)
+    with named(text):
+        return _parsed(data, text)
+
+
+def _parsed(data: Any, text: str) -> Model:
+    """What parsed JSON holds."""
     if is_graph(data):
         return parse_graph(data, text)
     if is_problem(data):
@@ -252,6 +258,8 @@ def place(
     UndecidedError : the budget was used up before a feasible placement was known.
     """
     placer = configured(method, parameters or {})
+    if not 0 <= seed < 2**63:
+        raise InputError(f"a seed must be a whole number >= 0 and < 2**63, not {shown(seed)}")
     if coarsen is not None and evaluator is not None:
         raise InputError("an evaluator learns the costs of ops, so that it cannot be used with coarsen")
     groups = make_groups(problem, coarsen) if isinstance(coarsen, str) else coarsen

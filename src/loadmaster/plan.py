@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import importlib.metadata
 import json
 import math
 import platform
-import zlib
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,20 +16,16 @@ import numpy.typing as npt
 
 from loadmaster import __version__
 from loadmaster.errors import InputError
-from loadmaster.files import Record, read_json, write_atomically
-from loadmaster.graph import Graph
-from loadmaster.hardware import Cluster, Device, Link
+from loadmaster.files import Record, read_json, shown, write_atomically
 from loadmaster.notebook import facts_html, rows_html
+from loadmaster.packed import finite, pack_problem, plain, unpack_problem
 from loadmaster.problem import Placement, Point, Problem, Solution, execution_model
 from loadmaster.units import percent, seconds_text
 
-__all__ = ["FORMAT", "Plan", "is_plan"]
+__all__ = ["FORMAT", "Plan", "finite", "is_plan", "plain"]
 
 FORMAT = "loadmaster-plan/1"
 PROFILE = "loadmaster-profile/1"
-
-DTYPES = {"float64": "<f8", "int32": "<i4", "uint8": "|u1", "bool": "|b1"}
-"""The types of arrays in a plan, always little-endian in the file."""
 
 
 def is_plan(data: Any) -> bool:
@@ -105,7 +97,7 @@ class Plan:
                 "graph": {"name": problem.graph.name, "hash": problem.graph.digest},
                 "history": [[point.seconds, point.evaluations, point.cost] for point in solution.history],
                 "measured": None if measured is None else plain(measured),
-                "problem": _pack_problem(problem),
+                "problem": pack_problem(problem),
                 "versions": versions(),
             }
         )
@@ -127,12 +119,18 @@ class Plan:
         if not is_plan(data):
             raise InputError(f"{source}: is not a plan (its format should be {FORMAT!r})")
         if record.text("format") != FORMAT:
-            raise InputError(f"{source}: format is {data['format']!r}, but this version reads {FORMAT!r}")
+            raise InputError(
+                f"{source}: format is {shown(data['format'])}, but this version reads {FORMAT!r}"
+            )
         graph = Record(record.get("graph"), f"{source}: graph")
         graph.text("name")
         graph.text("hash")
+        _check_measured(record)
         plan = Plan(data, source)
         plan.solution()
+        _check_devices(record, plan.problem())
+        for key in ("gap", "optimal"):
+            record.get(key)
         return plan
 
     def to_bytes(self) -> bytes:
@@ -153,12 +151,12 @@ class Plan:
     def _problem(self) -> Problem:
         record = Record(self.document, self.source)
         settings = Record(record.get("settings"), f"{self.source}: settings")
-        packed = Record(record.get("problem"), f"{self.source}: problem")
+        packed = Record(record.get("problem"), "problem")
         model = execution_model(record.text("model"), **settings.value)
         try:
-            problem = _unpack_problem(packed, record.value["graph"]["name"], model)
+            problem = unpack_problem(packed, self.graph_name, model)
             intact = problem.digest == packed.text("hash") and problem.graph.digest == self.graph_hash
-        except (TypeError, ValueError, KeyError, IndexError, zlib.error, binascii.Error) as error:
+        except InputError as error:
             raise InputError(f"{self.source}: the plan's problem is damaged ({error})") from None
         if not intact:
             raise InputError(f"{self.source}: the plan's problem is damaged (it does not match its hash)")
@@ -194,6 +192,30 @@ class Plan:
             found_by=record.text("found_by"),
             stopped=record.text("stopped"),
         )
+
+
+def _check_measured(record: Record) -> None:
+    """What a runtime wrote about a run: figures in seconds, and perhaps the schedule that it saw."""
+    if record.value.get("measured") is None:
+        return
+    measured = Record(record.get("measured"), f"{record.where}: measured")
+    for key in ("cost", "median", "low", "high"):
+        if measured.value.get(key) is not None:
+            measured.number(key)
+    if measured.value.get("schedule") is None:
+        return
+    for entry in measured.records("schedule"):
+        entry.text("op")
+        entry.text("device", "")
+        entry.number("start", minimum=-math.inf)
+        entry.number("end", minimum=-math.inf)
+
+
+def _check_devices(record: Record, problem: Problem) -> None:
+    """The devices by name, beside the problem that has them too."""
+    given = [(device.text("name"), device.text("kind")) for device in record.records("devices")]
+    if given != [(device.name, device.kind) for device in problem.cluster.devices]:
+        raise InputError(f"{record.where}: 'devices' are not those of the plan's problem")
 
 
 # -- results by name -----------------------------------------------------------------------------------------
@@ -243,7 +265,9 @@ def placement_from_document(document: Any, problem: Problem, source: str) -> Pla
     names = Record(record.get("placement"), f"{source}: placement").value
     for op, device in names.items():
         if not isinstance(device, str):
-            raise InputError(f"{source}: placement: the device of op {op!r} must be a name, not {device!r}")
+            raise InputError(
+                f"{source}: placement: the device of op {op!r} must be a name, not {shown(device)}"
+            )
     try:
         device_of = Placement.from_names(problem, names).device
     except InputError as error:
@@ -267,29 +291,13 @@ def _numbers(record: Record, key: str, problem: Problem) -> npt.NDArray[np.int32
     by_op = Record(value, f"{record.where}: {key}")
     for op in by_op.value:
         if op not in problem.graph.index:
-            raise InputError(f"{by_op.where}: {op!r} is not an op of {problem.graph.name or 'the graph'}")
+            raise InputError(
+                f"{by_op.where}: {shown(op)} is not an op of {problem.graph.name or 'the graph'}"
+            )
     numbers = [by_op.integer(op) for op in problem.graph.names]
     if any(number >= 2**31 for number in numbers):
         raise InputError(f"{by_op.where}: numbers must be below 2**31")
     return np.array(numbers, np.int32)
-
-
-def finite(value: float) -> float | None:
-    """The number, or None (JSON null) where it is infinite or undefined."""
-    return float(value) if math.isfinite(value) else None
-
-
-def plain(value: Any) -> Any:
-    """Values as JSON has them: numbers, strings, lists, objects, null."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        return finite(value)
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def versions() -> dict[str, str]:
@@ -301,44 +309,7 @@ def versions() -> dict[str, str]:
     }
 
 
-# -- the problem, packed -------------------------------------------------------------------------------------
-
-
-def _pack(content: bytes) -> str:
-    return base64.b64encode(zlib.compress(content, 9)).decode("ascii")
-
-
-def _unpack(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text, validate=True))
-
-
-def _pack_arrays(owner: Graph | Problem) -> dict[str, Any]:
-    packed = {}
-    for field in fields(owner):
-        array = getattr(owner, field.name)
-        if isinstance(array, np.ndarray):
-            dtype = DTYPES[array.dtype.name]
-            packed[field.name] = {
-                "dtype": dtype,
-                "shape": list(array.shape),
-                "data": _pack(array.astype(dtype).tobytes()),
-            }
-    return packed
-
-
-def _unpack_arrays(record: Record) -> dict[str, Any]:
-    arrays = {}
-    for name in record.value:
-        entry = Record(record.value[name], f"{record.where}: {name}")
-        dtype = entry.text("dtype")
-        if dtype not in DTYPES.values():
-            raise InputError(
-                f"{entry.where}: dtype must be one of {', '.join(DTYPES.values())}, not {dtype!r}"
-            )
-        flat = np.frombuffer(_unpack(entry.text("data")), dtype)
-        native = flat.astype(flat.dtype.newbyteorder("="))
-        arrays[name] = native.reshape([int(x) for x in entry.items("shape")])
-    return arrays
+# -- profiles: problems as files of their own -------------------------------------------------------------
 
 
 def problem_document(problem: Problem) -> dict[str, Any]:
@@ -348,7 +319,7 @@ def problem_document(problem: Problem) -> dict[str, Any]:
         "model": problem.model.name,
         "settings": problem.model.settings,
         "name": problem.graph.name,
-        "problem": _pack_problem(problem),
+        "problem": pack_problem(problem),
     }
 
 
@@ -361,78 +332,15 @@ def parse_profile(data: Any, source: str) -> Problem:
     """The problem in a profile; ``source`` is named in errors."""
     record = Record(data, source)
     if record.text("format") != PROFILE:
-        raise InputError(f"{source}: format is {data['format']!r}, but this version reads {PROFILE!r}")
-    packed = Record(record.get("problem"), f"{source}: problem")
+        raise InputError(f"{source}: format is {shown(data['format'])}, but this version reads {PROFILE!r}")
+    packed = Record(record.get("problem"), "problem")
     settings = Record(record.get("settings"), f"{source}: settings")
     model = execution_model(record.text("model"), **settings.value)
     try:
-        problem = _unpack_problem(packed, record.text("name"), model)
+        problem = unpack_problem(packed, record.text("name"), model)
         intact = problem.digest == packed.text("hash")
-    except (TypeError, ValueError, KeyError, IndexError, zlib.error, binascii.Error) as error:
+    except InputError as error:
         raise InputError(f"{source}: the profile is damaged ({error})") from None
     if not intact:
         raise InputError(f"{source}: the profile is damaged (it does not match its hash)")
     return problem
-
-
-def _pack_problem(problem: Problem) -> dict[str, Any]:
-    graph, cluster = problem.graph, problem.cluster
-    labels = {"names": graph.names, "op_types": graph.op_types, "output_shapes": graph.output_shapes}
-    return {
-        "hash": problem.digest,
-        "graph": {"labels": _pack(json.dumps(labels).encode()), "arrays": _pack_arrays(graph)},
-        "arrays": _pack_arrays(problem),
-        "surplus": list(problem.surplus),
-        "provenance": problem.provenance,
-        "cluster": {
-            "name": cluster.name,
-            "host": cluster.host,
-            "devices": [
-                {field.name: plain(getattr(device, field.name)) for field in fields(device)}
-                for device in cluster.devices
-            ],
-            "links": [
-                [None if link is None else [link.latency, finite(link.bandwidth)] for link in row]
-                for row in cluster.links
-            ],
-        },
-    }
-
-
-def _unpack_problem(packed: Record, name: str, model: Any) -> Problem:
-    graph = Record(packed.get("graph"), f"{packed.where}: graph")
-    labels = json.loads(_unpack(graph.text("labels")))
-    return Problem(
-        graph=Graph(
-            name=name,
-            names=tuple(labels["names"]),
-            op_types=tuple(labels["op_types"]),
-            output_shapes=tuple(
-                tuple(tuple(shape) for shape in shapes) for shapes in labels["output_shapes"]
-            ),
-            **_unpack_arrays(Record(graph.get("arrays"), f"{graph.where}: arrays")),
-        ),
-        cluster=_unpack_cluster(Record(packed.get("cluster"), f"{packed.where}: cluster")),
-        model=model,
-        surplus=tuple(packed.items("surplus")),
-        provenance=packed.text("provenance"),
-        **_unpack_arrays(Record(packed.get("arrays"), f"{packed.where}: arrays")),
-    )
-
-
-def _unpack_cluster(record: Record) -> Cluster:
-    def unlimited(value: float | None) -> float:
-        return math.inf if value is None else value
-
-    return Cluster(
-        record.text("name"),
-        tuple(
-            Device(**{**device.value, "capacity": unlimited(device.get("capacity"))})
-            for device in record.records("devices")
-        ),
-        tuple(
-            tuple(None if link is None else Link(link[0], unlimited(link[1])) for link in row)
-            for row in record.items("links")
-        ),
-        record.integer("host"),
-    )

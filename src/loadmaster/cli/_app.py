@@ -1,7 +1,8 @@
 """The application: its commands in order, its errors as sentences and exit codes.
 
 Standard output holds the result and nothing else. Exit codes: 0 done, 2 wrong input, 3 infeasible, 4 a run
-failed, 5 no feasible placement was found in time, 130 interrupted before there was a result.
+failed, 5 no feasible placement was found in time, 70 a mistake of Loadmaster's own, 130 interrupted before there was
+a result.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typer.core import TyperGroup
 
 from loadmaster import __version__
 from loadmaster.cli import _catalogue, _learning, _placing, _plans, _running, _studies
+from loadmaster.cli._failures import UNEXPECTED, is_for_click, one_sentence, silence_warnings, unexpected
 from loadmaster.cli._output import say
 from loadmaster.cli._startup import calm_collector, keep_output_clean
 from loadmaster.errors import InfeasibleError, LoadmasterError, RunError, UndecidedError
@@ -27,11 +29,16 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except LoadmasterError as error:
-            say(f"error: {error}")
+            say(f"error: {one_sentence(error)}")
             raise typer.Exit(_exit_code(error)) from None
         except KeyboardInterrupt:
             say("interrupted before there was a result")
             raise typer.Exit(130) from None
+        except Exception as error:
+            if is_for_click(error):
+                raise
+            say(unexpected(error))
+            raise typer.Exit(UNEXPECTED) from None
 
 
 app = typer.Typer(
@@ -49,6 +56,7 @@ app = typer.Typer(
 def main() -> None:
     """Entry point of the ``loadmaster`` command."""
     keep_output_clean()
+    silence_warnings()
     calm_collector()
     app()
 

@@ -32,6 +32,9 @@ __all__ = [
     "takes_problem",
 ]
 
+LONGEST = 1e9
+"""Seconds (30 years) that can be asked for; beyond, operating systems refuse to wait."""
+
 File = Annotated[
     str,
     typer.Argument(
@@ -225,10 +228,15 @@ def read_seconds(text: str | None, option: str = "--budget") -> float | None:
     """A time such as ``500ms``, ``60s``, ``2m``, ``1h`` or ``1.5``, in seconds."""
     if text is None:
         return None
+    from loadmaster.files import shown
+
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)?", text.strip())
     if not match:
-        raise InputError(f"{option} {text!r} is not a time: give e.g. 500ms, 60s, 2m or 1h")
-    return float(match[1]) * {"ms": 1e-3, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+        raise InputError(f"{option} {shown(text)} is not a time: give e.g. 500ms, 60s, 2m or 1h")
+    seconds = float(match[1]) * {"ms": 1e-3, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+    if seconds > LONGEST:
+        raise InputError(f"{option} {shown(text)} is too long: give at most {LONGEST:g} seconds")
+    return seconds
 
 
 def read_parameters(assignments: list[str] | None) -> dict[str, str]:

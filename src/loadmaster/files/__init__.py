@@ -1,7 +1,9 @@
 """Files: JSON and TOML with errors that name the place, quantities with units, writing whole or not at all."""
 
 from loadmaster.files._atomic import check_writable, write_atomically
-from loadmaster.files._json import Record, read_json
+from loadmaster.files._bytes import read_bytes, read_text
+from loadmaster.files._json import Record, named, parse_json, read_json, shown
+from loadmaster.files._npz import read_arrays
 from loadmaster.files._quantities import (
     BYTES,
     BYTES_PER_SECOND,
@@ -11,7 +13,7 @@ from loadmaster.files._quantities import (
     Quantity,
     parse_quantity,
 )
-from loadmaster.files._toml import Table, line_numbers, parse_toml, read_text
+from loadmaster.files._toml import Table, line_numbers, parse_toml
 
 __all__ = [
     "BYTES",
@@ -24,9 +26,14 @@ __all__ = [
     "Table",
     "check_writable",
     "line_numbers",
+    "named",
+    "parse_json",
     "parse_quantity",
     "parse_toml",
+    "read_arrays",
+    "read_bytes",
     "read_json",
     "read_text",
+    "shown",
     "write_atomically",
 ]

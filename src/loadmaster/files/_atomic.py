@@ -18,8 +18,8 @@ def check_writable(path: str | Path) -> None:
     ------
     InputError : the path is a folder, its folder is missing, or nothing can be created there.
     """
-    target = Path(path).resolve()
     try:
+        target = Path(path).resolve()
         if target.is_dir():
             raise InputError(f"{path}: is a folder, give the name of a file to write")
         if not target.parent.is_dir():
@@ -29,14 +29,14 @@ def check_writable(path: str | Path) -> None:
         probe = _beside(target)
         probe.touch(exist_ok=False)
         probe.unlink()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a circle
+        raise InputError(f"{path}: cannot be written ({getattr(error, 'strerror', error)})") from None
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write to a new file beside the target, flush it to the disk, then rename it into place."""
-    target = Path(path).resolve()  # a symbolic link stays one: what it points to is replaced
     try:
+        target = Path(path).resolve()  # a symbolic link stays one: what it points to is replaced
         if _is_special(target):
             target.write_bytes(content)
             return
@@ -50,8 +50,8 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         except BaseException:
             new.unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a circle
+        raise InputError(f"{path}: cannot be written ({getattr(error, 'strerror', error)})") from None
 
 
 def _is_special(target: Path) -> bool:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from loadmaster.errors import InputError
+from loadmaster.files._bytes import read_bytes
 
-__all__ = ["Record", "read_json"]
+__all__ = ["Record", "named", "parse_json", "read_json", "shown"]
+
+
+DEEPEST = 64
+"""Levels of lists and objects in a file of ours; what walks through them calls itself, level by level."""
+LARGEST = 2**1023
+"""Whole numbers in a file stay below this, so that each of them is also a floating point number."""
+SHOWN = 80
+"""Characters of a wrong value that a message shows."""
+KEY_END = re.compile(rb'"\s*:')
 
 
 def read_json(path: str | Path) -> Any:
@@ -18,20 +32,85 @@ def read_json(path: str | Path) -> Any:
 
     Raises
     ------
-    InputError : the file is not there, cannot be read, or is not JSON.
+    InputError : the file is not there, cannot be read, or is not JSON that :func:`parse_json` takes.
+    """
+    return parse_json(read_bytes(path), str(path))
+
+
+def parse_json(text: bytes, source: str) -> Any:
+    """What a JSON text says; ``source`` is named in errors.
+
+    Whatever comes out can be copied, printed and turned into floats without a second thought: it is at most
+    :data:`DEEPEST` levels deep, no number is beyond the range of floats, and no object has a key twice.
     """
     try:
-        text = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise InputError(f"{path}: is not valid JSON ({error})") from None
+        value = msgspec.json.decode(text)
     except RecursionError:
-        raise InputError(f"{path}: is not valid JSON (nested too deeply)") from None
+        raise too_deep(source, "JSON") from None
+    except (msgspec.DecodeError, ValueError) as error:  # ValueError: bytes that are not UTF-8
+        raise InputError(f"{source}: is not valid JSON ({error})") from None
+    if count_keys(value, source) != len(KEY_END.findall(text)):
+        _reject_double_keys(text, source)
+    return value
+
+
+def count_keys(value: Any, source: str, language: str = "JSON") -> int:
+    """The number of keys of all objects, level by level; what is too deep or too large is refused on the way."""
+    keys, level = 0, [value]
+    for _ in range(DEEPEST + 1):
+        inside: list[Any] = []
+        for entry in level:
+            if isinstance(entry, dict):
+                keys += len(entry)
+                inside += entry.values()
+            elif isinstance(entry, list):
+                inside += entry
+            elif isinstance(entry, int) and abs(entry) >= LARGEST:
+                raise InputError(
+                    f"{source}: a whole number of {len(str(abs(entry)))} digits is too large: "
+                    "numbers must be below 2**1023"
+                )
+        if not inside:
+            return keys
+        level = inside
+    raise too_deep(source, language)
+
+
+def too_deep(source: str, language: str) -> InputError:
+    """The error about a file whose lists and objects hold each other too often."""
+    return InputError(
+        f"{source}: is not valid {language} for Loadmaster (nested too deeply: over {DEEPEST} levels)"
+    )
+
+
+def _reject_double_keys(text: bytes, source: str) -> None:
+    """Raise if an object has a key twice: parsers silently take one of the two values."""
+
+    def once(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise InputError(f"{source}: the key {shown(key)} is there twice in one object")
+            seen.add(key)
+
+    json.loads(text, object_pairs_hook=once)
+
+
+@contextmanager
+def named(source: str) -> Iterator[None]:
+    """Put the file before errors about what is in it, where they do not name it yet."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(source):
+            raise
+        raise type(error)(f"{source}: {error}") from None
+
+
+def shown(value: Any) -> str:
+    """A wrong value as a message shows it: not longer than a line."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 class Record:
@@ -59,10 +138,14 @@ class Record:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"{self.where}: {key!r} must be a number, not {_kind(value)}")
         if not math.isfinite(value) or value < minimum:
-            raise InputError(f"{self.where}: {key!r} must be a finite number >= {minimum:g}, not {value}")
+            raise InputError(
+                f"{self.where}: {key!r} must be a finite number >= {minimum:g}, not {shown(value)}"
+            )
         return float(value)
 
-    def integer(self, key: str, default: int | None = None, *, minimum: int | None = 0) -> int:
+    def integer(
+        self, key: str, default: int | None = None, *, minimum: int | None = 0, maximum: int | None = None
+    ) -> int:
         """A whole number; ``minimum=None`` takes any."""
         if default is not None and self.value.get(key) is None:
             return default
@@ -72,7 +155,9 @@ class Record:
         if isinstance(value, bool) or not isinstance(value, int):
             raise InputError(f"{self.where}: {key!r} must be a whole number, not {_kind(value)}")
         if minimum is not None and value < minimum:
-            raise InputError(f"{self.where}: {key!r} must be >= {minimum}, not {value}")
+            raise InputError(f"{self.where}: {key!r} must be >= {minimum}, not {shown(value)}")
+        if maximum is not None and value > maximum:
+            raise InputError(f"{self.where}: {key!r} must be at most {maximum}, not {shown(value)}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
@@ -100,6 +185,14 @@ class Record:
         """A list of objects."""
         return [Record(value, f"{self.where}: {key}[{i}]") for i, value in enumerate(self.items(key))]
 
+    def lists(self, key: str) -> list[list[Any]]:
+        """A list of lists; empty where the key is not there."""
+        entries = self.items(key, [])
+        for i, entry in enumerate(entries):
+            if not isinstance(entry, list):
+                raise InputError(f"{self.where}: {key}[{i}] must be a list, not {_kind(entry)}")
+        return entries
+
     def matrix(self, key: str, shape: tuple[int, ...]) -> list[Any]:
         """A list of numbers of that length, or a list of such lists."""
         rows = self.items(key)
@@ -122,5 +215,5 @@ def _kind(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, str | int | float | bool):
-        return repr(value)
+        return shown(value)
     return "a list" if isinstance(value, list) else "an object"

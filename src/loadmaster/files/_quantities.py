@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from typing import Any
+
+from loadmaster.files._json import shown
 
 __all__ = ["BYTES", "BYTES_PER_SECOND", "COUNT", "FLOP_PER_SECOND", "SECONDS", "Quantity", "parse_quantity"]
 
@@ -50,6 +52,10 @@ UNITS: dict[str, tuple[Quantity, Decimal]] = {
 }
 """Unit -> what it measures, and its size. Case matters: a small b (bits) is written out as ``bit``."""
 
+LONGEST = 100
+"""Characters of a number with its unit; a longer text is something else."""
+QUIET = Context(prec=60, traps=[])
+"""What is beyond any exponent becomes infinite, or not a number, in place of an error."""
 NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 
 
@@ -71,20 +77,25 @@ def parse_quantity(value: Any, quantity: Quantity) -> float:
         )
         raise ValueError(f"{wanted}, not {kind}")
     if not isinstance(value, str):
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
     else:
-        match = NUMBER.fullmatch(value)
+        match = NUMBER.fullmatch(value) if len(value) <= LONGEST else None
         if not match:
-            raise ValueError(f"{wanted}, not {value!r}")
-        exact = Decimal(match[1].replace("_", ""))
+            raise ValueError(f"{wanted}, not {shown(value)}")
+        with localcontext(QUIET):
+            exact = Decimal(match[1].replace("_", ""))
         if match[2]:
             if match[2] not in UNITS:
                 raise ValueError(f"{wanted}, but {match[2]!r} in {value!r} is not a unit")
             measured, factor = UNITS[match[2]]
             if measured is not quantity:
                 raise ValueError(f"{wanted}, but {value!r} is {measured}")
-            exact *= factor  # in decimal, so that "10 us" is 1e-05 and not 9.999999999999999e-06
+            with localcontext(QUIET):
+                exact *= factor  # in decimal, so that "10 us" is 1e-05 and not 9.999999999999999e-06
         number = float(exact)
     if not math.isfinite(number):
-        raise ValueError(f"{wanted}, not {value}")
+        raise ValueError(f"{wanted}, not {shown(value) if not isinstance(value, str) else value}")
     return number

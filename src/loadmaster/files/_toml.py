@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, NoReturn
 
 from loadmaster.errors import InputError
+from loadmaster.files._json import count_keys, shown, too_deep
 from loadmaster.files._quantities import COUNT, Quantity, parse_quantity
 
-__all__ = ["Table", "line_numbers", "parse_toml", "read_text"]
+__all__ = ["Table", "line_numbers", "parse_toml"]
 
 KeyPath = tuple[str | int, ...]
 
@@ -24,23 +24,6 @@ PART = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)"""
 KEY = re.compile(rf"\s*({PART}(?:\s*\.\s*{PART})*)\s*=")
 BARE_UNIT = re.compile(r"=\s*[-+.\d]+\s*[A-Za-zµ]")
 HEADER = re.compile(rf"\s*(\[\[?)\s*({PART}(?:\s*\.\s*{PART})*)\s*\]\]?")
-
-
-def read_text(path: str | Path) -> str:
-    """The content of a text file.
-
-    Raises
-    ------
-    InputError : the file is not there, cannot be read, or is not UTF-8.
-    """
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not a text file in UTF-8") from None
 
 
 def parse_toml(text: str, source: str) -> Table:
@@ -58,7 +41,17 @@ def parse_toml(text: str, source: str) -> Table:
         hint = "; a number with a unit is written in quotes" if BARE_UNIT.search(wrong) else ""
         what = f"{what[:1].lower()}{what[1:]}{hint}"
         raise InputError(f"{source}, line {number}: {subject}is not valid TOML ({what})") from None
+    except RecursionError:
+        raise too_deep(source, "TOML") from None
+    except (ValueError, ArithmeticError) as error:  # Python's own, about a number or a date
+        raise InputError(f"{source}: is not valid TOML ({_own(error)})") from None
+    count_keys(data, source, "TOML")
     return Table(data, (), source, line_numbers(text), "the file")
+
+
+def _own(error: Exception) -> str:
+    """What Python says of a value, without its advice to programmers."""
+    return str(error).partition("; use sys.")[0]
 
 
 def line_numbers(text: str) -> dict[KeyPath, int]:
@@ -167,7 +160,7 @@ class Table:
         """A string."""
         value = self.value.get(key, default) if default is not None else self.require(key)
         if not isinstance(value, str):
-            self.fail(key, f"must be a text in quotes, not {value!r}")
+            self.fail(key, f"must be a text in quotes, not {shown(value)}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -175,7 +168,7 @@ class Table:
         value = self.value.get(key, [])
         entries = [value] if isinstance(value, str) else value
         if not isinstance(entries, list) or any(not isinstance(entry, str) for entry in entries):
-            self.fail(key, f"must be a text in quotes or a list of them, not {value!r}")
+            self.fail(key, f"must be a text in quotes or a list of them, not {shown(value)}")
         return tuple(entries)
 
     def quantity(
@@ -187,16 +180,16 @@ class Table:
         except ValueError as error:
             self.fail(key, str(error))
         if number < 0 or (number == 0 and not zero):
-            self.fail(key, f"must be {'>=' if zero else '>'} 0, not {self.value[key]!r}")
+            self.fail(key, f"must be {'>=' if zero else '>'} 0, not {shown(self.value[key])}")
         if most is not None and number > most:
-            self.fail(key, f"must be at most {most:g}, not {self.value[key]!r}")
+            self.fail(key, f"must be at most {most:g}, not {shown(self.value[key])}")
         return number
 
-    def count(self, key: str) -> int:
-        """A whole number of at least 1."""
+    def count(self, key: str, most: int) -> int:
+        """A whole number from 1 to ``most``."""
         value = self.require(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self.fail(key, f"must be a whole number >= 1, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            self.fail(key, f"must be a whole number >= 1 and <= {most}, not {shown(value)}")
         return value
 
     def shares(self, key: str, known: Iterable[str], *, most: float | None = None) -> dict[str, float]:
@@ -213,7 +206,7 @@ class Table:
             return None
         value = self.value[key]
         if not isinstance(value, dict):
-            self.fail(key, f"must be a table, not {value!r}")
+            self.fail(key, f"must be a table, not {shown(value)}")
         what = f"{self.what}: {key}" if self.path else key
         return Table(value, (*self.path, key), self.source, self.lines, what)
 

@@ -5,6 +5,7 @@
 """
 
 from loadmaster.graph._builder import GraphBuilder
+from loadmaster.graph._check import check_graph
 from loadmaster.graph._constants import constant_valued
 from loadmaster.graph._file import dump_graph, is_graph, parse_graph
 from loadmaster.graph._graph import Graph
@@ -17,6 +18,7 @@ __all__ = [
     "Graph",
     "GraphBuilder",
     "Network",
+    "check_graph",
     "constant_valued",
     "dump_graph",
     "is_graph",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from loadmaster.errors import GraphError
+from loadmaster.files import shown
+from loadmaster.graph._check import check_graph
 from loadmaster.graph._graph import Graph
-from loadmaster.graph.order import find_cycle, topological_order
 
 __all__ = ["GraphBuilder"]
+
+LARGEST = sys.float_info.max
+"""Numbers stay within this also where they are whole ones, which Python lets grow beyond any float."""
 
 
 class GraphBuilder:
@@ -69,8 +73,8 @@ class GraphBuilder:
             ("bytes_written", bytes_written),
             ("param_bytes", param_bytes),
         ):
-            if not (math.isfinite(number) and number >= 0):
-                raise GraphError(f"op {name!r}: {what} must be a finite number >= 0, not {number}")
+            if not 0 <= number <= LARGEST:
+                raise GraphError(f"op {name!r}: {what} must be a finite number >= 0, not {shown(number)}")
         self.index[name] = len(self._names)
         self._names.append(name)
         self._types.append(op_type)
@@ -82,9 +86,9 @@ class GraphBuilder:
     def tensor(self, producer: int | str, *, bytes: float = 0.0, consumers: Iterable[int | str] = ()) -> int:
         """Add the next output of ``producer`` and return the tensor's index."""
         v = self._resolve(producer, f"the producer of tensor {len(self._producer)}")
-        if not (math.isfinite(bytes) and bytes >= 0):
+        if not 0 <= bytes <= LARGEST:
             raise GraphError(
-                f"a tensor of op {self._names[v]!r}: bytes must be a finite number >= 0, not {bytes}"
+                f"a tensor of op {self._names[v]!r}: bytes must be a finite number >= 0, not {shown(bytes)}"
             )
         self._producer.append(v)
         self._bytes.append(bytes)
@@ -113,49 +117,32 @@ class GraphBuilder:
         return int(op)
 
     def build(self) -> Graph:
-        """Check for cycles and duplicate edges, and return the immutable graph.
+        """Check everything (:func:`check_graph`), and return the immutable graph.
 
         Raises
         ------
-        GraphError : names the ops of a cycle, or the edge that is there twice.
+        GraphError : names the ops of a cycle, the edge that is there twice, or the number that is too large.
         """
         counts = [len(c) for c in self._consumers]
         ptr = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=ptr[1:])
         consumer = np.array([v for c in self._consumers for v in c], np.int32)
         producer = np.array(self._producer, np.int32)
-        self._reject_duplicates(ptr, consumer)
         numbers = np.array(self._numbers, np.float64).reshape(-1, 4)
-        graph = Graph(
-            name=self.name,
-            names=tuple(self._names),
-            op_types=tuple(self._types),
-            output_shapes=tuple(self._shapes),
-            flops=numbers[:, 0].copy(),
-            bytes_read=numbers[:, 1].copy(),
-            bytes_written=numbers[:, 2].copy(),
-            param_bytes=numbers[:, 3].copy(),
-            backward=np.array(self._backward, np.bool_),
-            tensor_producer=producer,
-            tensor_bytes=np.array(self._bytes, np.float64),
-            consumer_ptr=ptr,
-            consumer_op=consumer,
-        )
-        tail, head = graph.arcs
-        order = topological_order(graph.n, tail, head)
-        if len(order) < graph.n:
-            cycle = [self._names[v] for v in find_cycle(graph.n, tail, head, order)]
-            shown = " -> ".join([*cycle[:6], *(["…"] if len(cycle) > 6 else []), cycle[0]])
-            raise GraphError(f"the graph has a cycle: {shown}")
-        graph.remember_order(order)
-        return graph
-
-    def _reject_duplicates(self, ptr: np.ndarray, consumer: np.ndarray) -> None:
-        tensor = np.repeat(np.arange(len(ptr) - 1, dtype=np.int64), np.diff(ptr))
-        key = np.sort(tensor * max(len(self._names), 1) + consumer)
-        twice = np.flatnonzero(key[1:] == key[:-1])
-        if len(twice):
-            t, v = divmod(int(key[twice[0]]), len(self._names))
-            raise GraphError(
-                f"the edge from op {self._names[self._producer[t]]!r} to op {self._names[v]!r} is there twice"
+        return check_graph(
+            Graph(
+                name=self.name,
+                names=tuple(self._names),
+                op_types=tuple(self._types),
+                output_shapes=tuple(self._shapes),
+                flops=numbers[:, 0].copy(),
+                bytes_read=numbers[:, 1].copy(),
+                bytes_written=numbers[:, 2].copy(),
+                param_bytes=numbers[:, 3].copy(),
+                backward=np.array(self._backward, np.bool_),
+                tensor_producer=producer,
+                tensor_bytes=np.array(self._bytes, np.float64),
+                consumer_ptr=ptr,
+                consumer_op=consumer,
             )
+        )

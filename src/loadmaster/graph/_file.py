@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loadmaster.errors import GraphError, InputError
-from loadmaster.files import Record
+from loadmaster.files import Record, shown
 from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._graph import Graph
 
@@ -58,7 +58,9 @@ def parse_graph(data: Any, source: str) -> Graph:
     """
     record = Record(data, source)
     if record.text("format") != FORMAT:
-        raise InputError(f"{source}: format is {record.value['format']!r}, but this version reads {FORMAT!r}")
+        raise InputError(
+            f"{source}: format is {shown(record.value['format'])}, but this version reads {FORMAT!r}"
+        )
     builder = GraphBuilder(record.text("name", source.rsplit("/", 1)[-1].removesuffix(".json")))
     try:
         for op in record.records("ops"):
@@ -76,7 +78,9 @@ def parse_graph(data: Any, source: str) -> Graph:
             consumers = tensor.items("consumers", [])
             for consumer in consumers:
                 if not isinstance(consumer, str):
-                    raise InputError(f"{tensor.where}: 'consumers' must hold names of ops, not {consumer!r}")
+                    raise InputError(
+                        f"{tensor.where}: 'consumers' must hold names of ops, not {shown(consumer)}"
+                    )
             builder.tensor(producer, bytes=tensor.number("bytes", 0.0), consumers=consumers)
         return builder.build()
     except GraphError as error:
@@ -85,5 +89,5 @@ def parse_graph(data: Any, source: str) -> Graph:
 
 def _shape(op: Record, shape: Any) -> list[int]:
     if not isinstance(shape, list) or any(isinstance(x, bool) or not isinstance(x, int) for x in shape):
-        raise InputError(f"{op.where}: 'shapes' must hold lists of whole numbers, not {shape!r}")
+        raise InputError(f"{op.where}: 'shapes' must hold lists of whole numbers, not {shown(shape)}")
     return shape

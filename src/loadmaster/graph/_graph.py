@@ -28,7 +28,8 @@ __all__ = ["Graph"]
 class Graph:
     """An immutable directed acyclic graph of operators, as a structure of arrays.
 
-    Make one with :class:`GraphBuilder`, which checks everything; the constructor checks nothing.
+    Make one with :class:`GraphBuilder`; the constructor checks nothing. Builder and files have the same check,
+    :func:`loadmaster.graph._check.check_graph`.
 
     Attributes
     ----------
@@ -178,7 +179,7 @@ class Graph:
     def topological_order(self) -> IntArray:
         """(ops,) the topological order that takes the smallest index first among the ready ops."""
         order = topological_order(self.n, *self.arcs)
-        assert len(order) == self.n, "the builder lets no cycle through"
+        assert len(order) == self.n, "the check lets no cycle through"
         return order
 
     def remember_order(self, order: IntArray) -> None:

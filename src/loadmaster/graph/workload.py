@@ -11,7 +11,7 @@ import numpy as np
 
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
-from loadmaster.files import Record
+from loadmaster.files import Record, shown
 from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._graph import Graph
 
@@ -19,6 +19,9 @@ __all__ = ["Split", "Workload", "is_split", "is_workload", "parse_split", "parse
 
 COST_TOLERANCE = 1e-6
 """The out-edges of a node carry the cost of one tensor; larger differences are an error (milliseconds)."""
+
+MOST_DEVICES = 1024
+"""Of either kind: a file of a few bytes must not ask for costs of a million devices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +78,7 @@ def parse_workload(data: Any, source: str) -> Workload:
     classes: dict[int, list[int]] = {}
     for node in nodes:
         number = node.integer("id", minimum=None)
-        node.where = f"{source}: node {number}"
+        node.where = f"{source}: node {shown(number)}"
         if number in index:
             raise InputError(f"{node.where} is there twice")
         supported = node.flag("supportedOnFpga", True)
@@ -98,8 +101,8 @@ def parse_workload(data: Any, source: str) -> Workload:
         memory=np.array(memory),
         out_cost=np.array(out_cost),
         colocation=tuple(tuple(ops) for ops in classes.values() if len(ops) > 1),
-        accelerators=record.integer("maxFPGAs"),
-        cpus=record.integer("maxCPUs", 1),
+        accelerators=record.integer("maxFPGAs", maximum=MOST_DEVICES),
+        cpus=record.integer("maxCPUs", 1, maximum=MOST_DEVICES),
         capacity=record.number("maxSizePerFPGA", np.inf),
     )
 
@@ -117,10 +120,10 @@ def _out_edges(
         for key in ("sourceId", "destId"):
             number = edge.integer(key, minimum=None)
             if number not in index:
-                raise InputError(f"{edge.where}: {key} is {number}, which is not a node")
+                raise InputError(f"{edge.where}: {key} is {shown(number)}, which is not a node")
             ends.append(index[number])
         u, v = ends
-        name = f"{source}: the edge from node {edge.value['sourceId']} to node {edge.value['destId']}"
+        name = f"{source}: the edge from node {shown(edge.value['sourceId'])} to node {shown(edge.value['destId'])}"
         edge.where = name
         if backward[u] and not backward[v]:
             raise InputError(f"{name} leads from the backward to the forward pass")
@@ -146,7 +149,7 @@ def parse_split(data: Any, source: str) -> Split:
             ids = group.items("nodes")
             for number in ids:
                 if isinstance(number, bool) or not isinstance(number, int):
-                    raise InputError(f"{group.where}: 'nodes' must hold node ids, not {number!r}")
+                    raise InputError(f"{group.where}: 'nodes' must hold node ids, not {shown(number)}")
             found.append(tuple(str(number) for number in ids))
         return tuple(found)
 

@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from loadmaster.errors import InputError
 
-__all__ = ["PRECISIONS", "Cluster", "Device", "Link"]
+__all__ = ["MOST_DEVICES", "PRECISIONS", "Cluster", "Device", "Link"]
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "int8")
 """Number formats for which a device may state a peak."""
+MOST_DEVICES = 1024
+"""Of one cluster: costs are kept for every pair of devices."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ class Cluster:
         if not self.devices:
             raise InputError(f"cluster {self.name!r} has no device")
         names = [device.name for device in self.devices]
+        if len(names) > MOST_DEVICES:
+            raise InputError(
+                f"cluster {self.name!r} has {len(names):,} devices: there may be at most {MOST_DEVICES}"
+            )
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"cluster {self.name!r}: device {name!r} is there twice")
@@ -116,12 +122,12 @@ class Cluster:
                 f"cluster {self.name!r}: host {self.host} is not one of its {len(self.devices)} devices"
             )
         if self.links:
+            if len(self.links) != len(names) or any(len(row) != len(names) for row in self.links):
+                raise InputError(f"cluster {self.name!r}: links must be {len(names)} x {len(names)}")
             for d, row in enumerate(self.links):
                 for e, link in enumerate(row):
                     if d != e and link is None:
                         raise InputError(f"cluster {self.name!r}: no link from {names[d]!r} to {names[e]!r}")
-            if len(self.links) != len(names) or any(len(row) != len(names) for row in self.links):
-                raise InputError(f"cluster {self.name!r}: links must be {len(names)} x {len(names)}")
 
     def __len__(self) -> int:
         return len(self.devices)

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from loadmaster.files import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, SECONDS, Table, parse_toml, read_text
-from loadmaster.hardware._cluster import PRECISIONS, Cluster, Device, Link
+from loadmaster.hardware._cluster import MOST_DEVICES, PRECISIONS, Cluster, Device, Link
 from loadmaster.hardware._op_kinds import KINDS
 
 __all__ = ["parse_cluster", "read_cluster"]
@@ -53,6 +53,8 @@ def parse_cluster(
                 entry.fail("name", f"gives a second device called {device.name!r}")
         devices += made
         entries += [entry] * len(made)
+        if len(devices) > MOST_DEVICES:
+            entry.fail(None, f"there are more than {MOST_DEVICES} devices")
     if not devices:
         file.fail("device", "is missing: a cluster needs at least one [[device]]")
     names = [device.name for device in devices]
@@ -83,7 +85,7 @@ def _devices(entry: Table, count: int | None) -> list[Device]:
     efficiency = entry.shares("efficiency", (*WORKING, "default", "bandwidth"), most=1.0)
     saturation = entry.shares("saturation", (*WORKING, "default"))
     if "count" in entry:
-        count = count or entry.count("count")
+        count = count or entry.count("count", MOST_DEVICES)
     names = [name] if count is None else [f"{name}{i}" for i in range(count)]
     return [
         Device(

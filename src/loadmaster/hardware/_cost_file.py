@@ -15,16 +15,16 @@ import io
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-import msgspec
 import numpy as np
 
 from loadmaster.errors import InputError
-from loadmaster.files import SECONDS, parse_quantity, read_text
+from loadmaster.files import SECONDS, parse_json, parse_quantity, read_text, shown
 from loadmaster.graph import Graph
 from loadmaster.hardware._cluster import Cluster
 from loadmaster.hardware._costs import ORIGINS, Costs, estimate
@@ -69,13 +69,13 @@ def read_costs(path: str | Path, graph: Graph, cluster: Cluster, *, precision: s
     sheet = _read_json(text, str(path)) if str(path).endswith(".json") else _read_csv(text, str(path))
     for op, row in sheet.rows.items():
         if op != REST and op not in graph.index:
-            sheet.fail(row.line, f"there is no op {op!r} in {graph.name or 'the graph'}")
+            sheet.fail(row.line, f"there is no op {shown(op)} in {graph.name or 'the graph'}")
         for device in row.times:
             if device not in cluster.index:
                 known = ", ".join(cluster.names)
                 sheet.fail(
                     row.lines[device],
-                    f"there is no device {device!r} in cluster {cluster.name}: it has {known}",
+                    f"there is no device {shown(device)} in cluster {cluster.name}: it has {known}",
                 )
         for device in cluster.names:
             if device not in row.times:
@@ -112,7 +112,7 @@ def _time(sheet: _Sheet, row: _Row, op: str, device: str) -> tuple[float, int]:
     value, line = row.times[device], row.lines[device]
     origin = sheet.origin if row.origin in (None, "") else row.origin
     if origin not in ORIGINS:
-        sheet.fail(row.line, f"'provenance' must be one of {', '.join(ORIGINS)}, not {origin!r}")
+        sheet.fail(row.line, f"'provenance' must be one of {', '.join(ORIGINS)}, not {shown(origin)}")
     if isinstance(value, str):
         value = value.strip()
         if value == "estimate":
@@ -126,7 +126,7 @@ def _time(sheet: _Sheet, row: _Row, op: str, device: str) -> tuple[float, int]:
     except ValueError as error:
         sheet.fail(line, f"the time of op {op!r} on device {device!r} {error}")
     if seconds < 0:
-        sheet.fail(line, f"the time of op {op!r} on device {device!r} must be >= 0, not {value!r}")
+        sheet.fail(line, f"the time of op {op!r} on device {device!r} must be >= 0, not {shown(value)}")
     return seconds, ORIGINS.index(origin)
 
 
@@ -134,7 +134,13 @@ def _read_csv(text: str, source: str) -> _Sheet:
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
     sheet = _Sheet(source, {})
     header: list[str] = []
-    for cells in reader:
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:  # a cell of over 131,072 characters, say
+            sheet.fail(reader.line_num, f"is not valid CSV ({error})")
+        if cells is None:
+            break
         cells = [cell.strip() for cell in cells]
         if not any(cells):
             continue
@@ -143,11 +149,12 @@ def _read_csv(text: str, source: str) -> _Sheet:
             header = cells
             if header[0] != "op":
                 sheet.fail(
-                    line, f"the header must be op,DEVICE,DEVICE,…, and begin with 'op', not {header[0]!r}"
+                    line,
+                    f"the header must be op,DEVICE,DEVICE,…, and begin with 'op', not {shown(header[0])}",
                 )
-            for name in header:
-                if header.count(name) > 1:
-                    sheet.fail(line, f"the column {name!r} is there twice")
+            twice = [name for name, count in Counter(header).items() if count > 1]
+            if twice:
+                sheet.fail(line, f"the column {shown(twice[0])} is there twice")
             continue
         if len(cells) != len(header):
             sheet.fail(line, f"there are {len(cells)} cells, but the header has {len(header)}")
@@ -163,10 +170,7 @@ def _read_csv(text: str, source: str) -> _Sheet:
 
 
 def _read_json(text: str, source: str) -> _Sheet:
-    try:
-        data = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InputError(f"{source}: is not valid JSON ({error})") from None
+    data = parse_json(text.encode(), source)
     if not isinstance(data, Mapping) or not isinstance(data.get("times"), Mapping):
         raise InputError(f'{source}, line 1: must be an object {{"times": {{OP: {{DEVICE: TIME}}}}}}')
     keys = _Keys(text)

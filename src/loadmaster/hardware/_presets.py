@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from loadmaster.errors import InputError
-from loadmaster.files import read_text
-from loadmaster.hardware._cluster import Cluster, Device, Link
+from loadmaster.files import read_text, shown
+from loadmaster.hardware._cluster import MOST_DEVICES, Cluster, Device, Link
 from loadmaster.hardware._cluster_file import parse_cluster, read_cluster
 
 __all__ = ["accelerators", "load_cluster", "preset", "preset_names"]
@@ -16,7 +16,6 @@ FOLDER = Path(__file__).parent / "presets"
 SIZED = {"p100": "gpu"}
 """Presets whose name ends in a number: file -> the device of which there are so many."""
 NAMES = ("hsdag", "hsdag-study", "laptop", "p100-2", "p100-4", "p100-8", "2acc+1cpu")
-MOST_DEVICES = 1024
 
 
 def preset_names() -> tuple[str, ...]:
@@ -30,17 +29,17 @@ def preset(name: str) -> Cluster:
     >>> preset("p100-2").names
     ('cpu', 'gpu0', 'gpu1')
     """
-    if (FOLDER / f"{name}.toml").is_file() and name not in SIZED:
+    if name not in SIZED and f"{name}.toml" in (file.name for file in FOLDER.iterdir()):
         return read_cluster(FOLDER / f"{name}.toml")
-    sized = re.fullmatch(r"([a-z0-9]+)-(\d+)", name)
+    sized = re.fullmatch(r"([a-z0-9]+)-(\d{1,4})", name)
     if sized and sized[1] in SIZED and 1 <= int(sized[2]) <= MOST_DEVICES:
         path = FOLDER / f"{sized[1]}.toml"
         return parse_cluster(read_text(path), str(path), name=name, counts={SIZED[sized[1]]: int(sized[2])})
-    match = re.fullmatch(r"(\d+)acc(?:\+(\d+)cpu)?", name)
+    match = re.fullmatch(r"(\d{1,4})acc(?:\+(\d{1,4})cpu)?", name)
     if match and max(int(match[1]), int(match[2] or 0)) <= MOST_DEVICES:
         return accelerators(int(match[1]), int(match[2] or 0))
     raise InputError(
-        f"there is no cluster called {name!r}: give a file that ends in .toml, or one of {', '.join(NAMES)} "
+        f"there is no cluster called {shown(name)}: give a file that ends in .toml, or one of {', '.join(NAMES)} "
         "(p100-<k> and <k>acc+<l>cpu take any number)"
     )
 

@@ -42,18 +42,30 @@ def roofline(graph: Graph, cluster: Cluster, *, precision: str = "fp32") -> Floa
                 f"device {device.name!r} has no flops or bandwidth, so op times cannot be estimated"
             )
         compute, bandwidth, saturation = _by_kind(device, kinds)
-        arithmetic = graph.flops / (peak * compute)
-        large = elements > 0
-        arithmetic[large] *= 1.0 + saturation[large] / elements[large]
-        traffic = weights / ((device.weight_bandwidth or device.bandwidth) * bandwidth)
-        traffic += activations / (device.bandwidth * bandwidth)
-        time[:, d] = np.where(idle, 0.0, device.launch + np.maximum(arithmetic, traffic))
+        with np.errstate(all="ignore"):  # what comes out is checked
+            arithmetic = graph.flops / (peak * compute)
+            large = elements > 0
+            arithmetic[large] *= 1.0 + saturation[large] / elements[large]
+            traffic = weights / ((device.weight_bandwidth or device.bandwidth) * bandwidth)
+            traffic += activations / (device.bandwidth * bandwidth)
+            time[:, d] = np.where(idle, 0.0, device.launch + np.maximum(arithmetic, traffic))
+        beyond = np.flatnonzero(~np.isfinite(time[:, d]))  # infinite would mean: not supported
+        if len(beyond):
+            raise InputError(
+                f"op {graph.names[beyond[0]]!r} on device {device.name!r}: its time is beyond all numbers: too much "
+                "work for the op, or too low a speed of the device"
+            )
     return time
 
 
 def _weights_read(graph: Graph) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(ops,) bytes of weights and of activations that an op moves, and elements of its outputs (0 where
     unknown)."""
+    with np.errstate(over="ignore"):  # whatever overflows makes an infinite time, which is refused
+        return _weights_and_activations(graph)
+
+
+def _weights_and_activations(graph: Graph) -> tuple[FloatArray, FloatArray, FloatArray]:
     weights = graph.param_bytes.copy()
     from_constant = constant_valued(graph)[graph.tensor_producer[graph.edge_tensor]]
     if from_constant.any():

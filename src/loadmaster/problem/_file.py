@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.errors import InputError
-from loadmaster.files import Record
+from loadmaster.files import Record, shown
 from loadmaster.graph import GraphBuilder
 from loadmaster.hardware import Cluster, Device
 from loadmaster.problem._model import ExecutionModel
@@ -32,7 +32,9 @@ def parse_problem(data: Any, source: str, model: ExecutionModel) -> Problem:
     """
     record = Record(data, source)
     if record.text("format") != FORMAT:
-        raise InputError(f"{source}: format is {record.value['format']!r}, but this version reads {FORMAT!r}")
+        raise InputError(
+            f"{source}: format is {shown(record.value['format'])}, but this version reads {FORMAT!r}"
+        )
     devices = tuple(
         Device(
             device.text("name"),
@@ -78,7 +80,7 @@ def parse_problem(data: Any, source: str, model: ExecutionModel) -> Problem:
         recv_rate=record.matrix("recv_rate", (size,)),
         memory=memory,
         resident=resident,
-        colocation=[[_op(record, v, builder) for v in group] for group in record.items("colocation", [])],
+        colocation=[[_op(record, v, builder) for v in group] for group in record.lists("colocation")],
         pins={_op(pins, op, builder): _device(pins, d, cluster) for op, d in pins.value.items()},
         forbids=[
             (_op(forbids, op, builder), _device(forbids, d, cluster))
@@ -93,9 +95,9 @@ def _op(record: Record, value: Any, builder: GraphBuilder) -> int:
     """An op given by index (also as a string, for JSON keys) or by name."""
     if isinstance(value, str) and value in builder.index:
         return builder.index[value]
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 20 else value
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(builder):
-        raise InputError(f"{record.where}: {value!r} is not an op")
+        raise InputError(f"{record.where}: {shown(value)} is not an op")
     return number
 
 
@@ -104,7 +106,7 @@ def _device(record: Record, value: Any, cluster: Cluster) -> int:
     if isinstance(value, str) and value in cluster.index:
         return cluster.index[value]
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(cluster):
-        raise InputError(f"{record.where}: {value!r} is not a device")
+        raise InputError(f"{record.where}: {shown(value)} is not a device")
     return value
 
 

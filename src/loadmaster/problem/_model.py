@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import ClassVar, Literal, get_args, get_type_hints
 
 from loadmaster.errors import InputError
+from loadmaster.files import shown
 
 __all__ = ["MODELS", "Concurrent", "ExecutionModel", "Offload", "Pipeline", "Serial", "execution_model"]
 
@@ -30,7 +31,7 @@ class ExecutionModel:
             value, choices = getattr(self, field.name), get_args(hints[field.name])
             if choices and value not in choices:
                 raise InputError(
-                    f"the setting {field.name}={value!r} of the {self.name} model is invalid: choose one of "
+                    f"the setting {field.name}={shown(value)} of the {self.name} model is invalid: choose one of "
                     + ", ".join(map(str, choices))
                 )
 
@@ -79,14 +80,17 @@ class Offload(ExecutionModel):
     """How many subgraphs one accelerator may be called with."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_calls, bool) or not isinstance(self.max_calls, int) or self.max_calls < 1:
-            raise InputError(f"max_calls must be a whole number >= 1, not {self.max_calls!r}")
+        whole = isinstance(self.max_calls, int) and not isinstance(self.max_calls, bool)
+        if not whole or not 1 <= self.max_calls < 2**31:
+            raise InputError(
+                f"max_calls must be a whole number >= 1 and < 2**31, not {shown(self.max_calls)}"
+            )
 
 
 MODELS: dict[str, type[ExecutionModel]] = {m.name: m for m in (Serial, Concurrent, Pipeline, Offload)}
 
 
-def execution_model(name: str, **settings: str | int | None) -> ExecutionModel:
+def execution_model(name: str, /, **settings: str | int | None) -> ExecutionModel:
     """The execution model called ``name`` with the given settings; those that are None keep their default.
 
     >>> execution_model("pipeline", comm="overlap")
@@ -97,12 +101,12 @@ def execution_model(name: str, **settings: str | int | None) -> ExecutionModel:
     InputError : the model is unknown, or a setting is unknown to it or has an unknown value.
     """
     if name not in MODELS:
-        raise InputError(f"the execution model {name!r} is unknown: choose one of {', '.join(MODELS)}")
+        raise InputError(f"the execution model {shown(name)} is unknown: choose one of {', '.join(MODELS)}")
     model = MODELS[name]
     known = {field.name for field in fields(model)}
     given = {key: value for key, value in settings.items() if value is not None}
     for key in given:
         if key not in known:
             its = f"its settings are {', '.join(sorted(known))}" if known else "it has none"
-            raise InputError(f"the {name} model has no setting {key!r}: {its}")
+            raise InputError(f"the {name} model has no setting {shown(key)}: {its}")
     return model(**given)

@@ -19,8 +19,9 @@ from loadmaster.problem import _ranks
 from loadmaster.problem._exact_ranks import exact_ranks
 from loadmaster.problem._model import ExecutionModel
 from loadmaster.problem._notebook import problem_html
+from loadmaster.problem._numbers import reject_bad_numbers
 from loadmaster.problem._rules import classes_of, pins_and_forbids
-from loadmaster.problem._validation import reject_bad_numbers, reject_bad_shapes
+from loadmaster.problem._shapes import reject_bad_shapes
 
 __all__ = ["Problem"]
 
@@ -118,6 +119,9 @@ class Problem:
         def array(value: npt.ArrayLike | None, default: npt.ArrayLike) -> FloatArray:
             return np.array(default if value is None else value, np.float64)
 
+        with np.errstate(over="ignore"):  # what overflows is refused below
+            held = graph.param_bytes + graph.bytes_written
+
         pin = np.full(graph.n, -1, np.int32)
         for v, d in (pins or {}).items():
             pin[v] = d
@@ -136,7 +140,7 @@ class Problem:
             send_rate=array(send_rate, rates[:, host]),
             recv_latency=array(recv_latency, links[host, :]),
             recv_rate=array(recv_rate, rates[host, :]),
-            memory=array(memory, graph.param_bytes + graph.bytes_written),
+            memory=array(memory, held),
             capacity=array(capacity, cluster.capacity),
             resident=array(resident if resident is not None else memory, graph.param_bytes),
             class_of=classes_of(graph.n, colocation),

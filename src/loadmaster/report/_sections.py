@@ -193,6 +193,8 @@ def convergence_svg(solutions: Sequence[Solution]) -> str:
 
 
 def _ticks(low: float, high: float) -> list[float]:
+    if high - low < 1e-290:  # a fifth of it could be zero
+        return [low]
     step = 10.0 ** math.floor(math.log10(high - low))
     step = next(s for s in (step / 5, step / 2, step, 2 * step, 5 * step) if (high - low) / s <= 6)
     return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]

@@ -9,11 +9,15 @@ import sqlite3
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from loadmaster.errors import InputError
 
 __all__ = ["Cache", "default_path", "model_hash"]
+
+T = TypeVar("T")
 
 PATIENCE = 30.0
 """Seconds that one process waits for another to finish writing."""
@@ -56,7 +60,7 @@ class Cache:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{self.path}: there can be no cache here ({error.strerror})") from None
-        if self.path.is_dir():
+        if os.path.isdir(self.path):
             raise InputError(f"{self.path}: is a folder, give the name of a file as --cache")
         writable = os.access(self.path if self.path.exists() else self.path.parent, os.W_OK)
         if not writable and not self.path.exists():
@@ -67,7 +71,7 @@ class Cache:
                 if writable:
                     connection.execute(SCHEMA)
                 connection.execute("SELECT key, kind, made, about, value FROM measured LIMIT 1")
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite quotes what it found
             raise InputError(
                 f"{self.path}: is not a cache of Loadmaster, or is damaged ({error}): "
                 "delete it, or give another file as --cache"
@@ -84,8 +88,19 @@ class Cache:
                     "SELECT value, made FROM measured WHERE key = ?", (_key(kind, about),)
                 ).fetchone()
             return None if row is None else (json.loads(row[0]), float(row[1]))
-        except (sqlite3.Error, json.JSONDecodeError) as error:
+        except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
             self.trouble = f"{self.path}: the cache could not be read ({error})"
+            return None
+
+    def get_as(self, kind: str, about: Mapping[str, Any], made: type[T]) -> T | None:
+        """The same as an object of a dataclass; what does not fit the class was never measured."""
+        found = self.get(kind, about)
+        if found is None:
+            return None
+        try:
+            return msgspec.convert(found[0], made)
+        except (msgspec.ValidationError, RecursionError) as error:
+            self.trouble = f"{self.path}: an entry of the cache is damaged ({error})"
             return None
 
     def put(self, kind: str, about: Mapping[str, Any], value: Any) -> None:

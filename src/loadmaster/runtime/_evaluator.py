@@ -6,7 +6,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -105,9 +105,9 @@ class MeasuredEvaluator(ABC):
         if not self._constraints.evaluate(Placement(placement.device)).feasible:
             return Result("infeasible", why="a constraint of the problem is broken")
         about = {**self._key(), "placement": hashlib.sha256(placement.device.tobytes()).hexdigest()}
-        stored = None if self._cache is None else self._cache.get("run", about)
+        stored = None if self._cache is None else self._cache.get_as("run", about, Result)
         if stored is not None:
-            return Result(**{**stored[0], "cached": True})
+            return replace(stored, cached=True)
         try:
             result = self._run(placement)
         except BusyError:

@@ -72,6 +72,12 @@ class PlanRun:
         }
 
 
+def _op_name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("an op is given by its name")
+    return value
+
+
 def pieces_of(plan: Plan) -> list[Piece]:
     """The submodels that a plan was measured with, or, where it was not measured, those that its costs suggest.
 
@@ -83,7 +89,7 @@ def pieces_of(plan: Plan) -> list[Piece]:
     if "pieces" not in plan.document:
         return cut(plan.problem(), plan.placement())
     try:
-        pieces = [Piece(str(device), tuple(ops)) for device, ops in plan.document["pieces"]]
+        pieces = [Piece(str(device), tuple(map(_op_name, ops))) for device, ops in plan.document["pieces"]]
     except (TypeError, ValueError):
         raise InputError(f"{plan.source}: pieces must be a list of [device, [ops]]") from None
     devices = {op: {piece.device for piece in pieces if op in piece.ops} for op in placement}

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from loadmaster.errors import InputError
+from loadmaster.files import shown
 from loadmaster.graph import Graph, layered
 from loadmaster.zoo._export import EXPORTABLE, export_model, exported
 from loadmaster.zoo._trace import ZooModel
@@ -112,7 +113,7 @@ def make(name: str, *, defaults: Mapping[str, Any] | None = None, **given: Any) 
 def _maker(name: str, plain: str) -> Callable[..., ZooModel | Graph]:
     if plain in MODELS:
         return MODELS[plain]
-    match = re.fullmatch(r"([a-z-]+)-(\d+)", plain)
+    match = re.fullmatch(r"([a-z-]+)-(\d{1,20})", plain)
     if not match or match[1] not in FAMILIES:
         raise InputError(f"the zoo has no graph {name!r}: give e.g. {', '.join(names())}")
     make, number = FAMILIES[match[1]][0], int(match[2])
@@ -135,4 +136,6 @@ def _read(where: str, text: str, kind: type, *, positive: bool) -> Any:
         raise InputError(f"{where} must be of type {kind.__name__}, not {text!r}") from None
     if positive and kind is not bool and not 0 < value < math.inf:
         raise InputError(f"{where} must be > 0, not {text}")
+    if kind is int and abs(value) >= 2**62:
+        raise InputError(f"{where} must be below 2**62, not {shown(value)}")
     return value

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from loadmaster.errors import InputError
+from loadmaster.files import shown
 from loadmaster.graph._network import Network
 
 __all__ = ["load_onnx", "parse_shapes"]
+
+MOST_ELEMENTS = 2**40
+MOST_DIMENSIONS = 64
+MOST_DIGITS = 20
+"""Of one size, before it is read as a number at all."""
 
 
 def load_onnx(
@@ -64,13 +71,28 @@ def parse_shapes(shapes: Mapping[str, Sequence[int]] | Iterable[str]) -> dict[st
     {'x:0': (1, 3, 224, 224), 'batch': (8,)}
     """
     if isinstance(shapes, Mapping):
-        return {name: tuple(int(size) for size in shape) for name, shape in shapes.items()}
+        given = {name: tuple(int(size) for size in shape) for name, shape in shapes.items()}
+        for name, shape in given.items():
+            if not _is_sensible(shape):
+                raise InputError(
+                    f"the shape {shown(shape)} of {name!r}: a tensor may have at most 2**40 elements"
+                )
+        return given
     found: dict[str, tuple[int, ...]] = {}
     for text in shapes:
         name, separator, sizes = text.rpartition("=")
         if not separator or not name or not re.fullmatch(r"\d+(x\d+)*", sizes):
-            raise InputError(f"--shape {text!r} must be written NAME=SIZExSIZEx…, e.g. input=1x3x224x224")
+            raise InputError(
+                f"--shape {shown(text)} must be written NAME=SIZExSIZEx…, e.g. input=1x3x224x224"
+            )
         if name in found:
             raise InputError(f"--shape {text!r}: {name!r} is there twice")
-        found[name] = tuple(int(size) for size in sizes.split("x"))
+        found[name] = tuple(int(size) for size in sizes.split("x") if len(size) < MOST_DIGITS)
+        if len(found[name]) <= sizes.count("x") or not _is_sensible(found[name]):
+            raise InputError(f"--shape {shown(text)}: a tensor may have at most 2**40 elements")
     return found
+
+
+def _is_sensible(shape: tuple[int, ...]) -> bool:
+    """Whether a tensor of the shape could exist: models multiply sizes, and allocate what comes out."""
+    return len(shape) <= MOST_DIMENSIONS and math.prod(max(size, 1) for size in shape) <= MOST_ELEMENTS

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import InputError
+from loadmaster.files import shown
 
 __all__ = ["convert", "fold", "one_line", "openvino", "read"]
 
@@ -39,13 +42,13 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]]) -> Any:
     """
     ov = openvino(f"{path}: reading it")
     file = Path(path)
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise InputError(f"{path}: there is no such file")
     if file.suffix.lower() == ".xml":
         _check_ir(file)
     try:
         model = ov.Core().read_model(str(file))
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, MemoryError) as error:  # ValueError: texts that are not UTF-8
         raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
     return _ready(model, shapes, str(path))
 
@@ -54,25 +57,32 @@ def _check_ir(path: Path) -> None:
     """Find damage before OpenVINO does, which would try all its frontends on the file, each with its own noise."""
     try:
         root = ElementTree.parse(path).getroot()
-    except (ElementTree.ParseError, OSError, UnicodeDecodeError) as error:
+    except (ElementTree.ParseError, OSError, LookupError, ValueError) as error:
+        # LookupError, ValueError: an encoding that is unknown, or that its bytes are not in
         raise InputError(f"{path}: is not an OpenVINO IR ({error})") from None
     if root.tag != "net":
         raise InputError(f"{path}: is not an OpenVINO IR (it is XML, but of a <{root.tag}>)")
+    if root.find("layers") is None or not re.fullmatch(r"[0-9]{1,3}", root.get("version", "")):
+        raise InputError(f"{path}: is not an OpenVINO IR (it has no layers, or no version)")
     weights = path.with_suffix(".bin")
-    needed = max(
-        (
-            int(data.get("offset", 0)) + int(data.get("size", 0))
-            for data in root.iter("data")
-            if "offset" in data.attrib
-        ),
-        default=0,
-    )
+    needed = 0
+    for data in root.iter("data"):
+        if "offset" in data.attrib:
+            needed = max(needed, _whole(path, data, "offset") + _whole(path, data, "size"))
     if needed and not weights.is_file():
         raise InputError(f"{path}: its weights are missing: there is no file {weights}")
     if needed and weights.stat().st_size < needed:
         raise InputError(
             f"{weights}: is cut short ({weights.stat().st_size:,} bytes, the model needs {needed:,})"
         )
+
+
+def _whole(path: Path, data: ElementTree.Element, key: str) -> int:
+    """An attribute that says where weights are."""
+    text = data.get(key, "0")
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise InputError(f"{path}: is not an OpenVINO IR (the {key} of a constant is {shown(text)})")
+    return int(text)
 
 
 def convert(model: Any, shapes: Mapping[str, Sequence[int]], example: Any = None) -> Any:
@@ -125,7 +135,7 @@ def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]], source: str) ->
     if wanted:
         try:
             model.reshape(wanted)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
             said = ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items())
             raise InputError(
                 f"{source}: the shape {said} does not fit the model ({one_line(error)})"

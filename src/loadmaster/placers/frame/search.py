@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from loadmaster.arrays import IntArray
 from loadmaster.errors import InputError
+from loadmaster.files import shown
 from loadmaster.placers.frame.board import board_of
 from loadmaster.problem import Evaluator, Placement, Point, Problem, SimulatedEvaluator, Solution
 from loadmaster.problem.bounds import Bound, lower_bound
@@ -34,7 +35,9 @@ class Budget:
         if self.seconds is not None and not self.seconds >= 0:
             raise InputError(f"a budget must be >= 0 seconds, not {self.seconds}")
         if self.evaluations is not None and self.evaluations < 1:
-            raise InputError(f"a budget must be >= 1 evaluations, not {self.evaluations}")
+            raise InputError(f"a budget must be >= 1 evaluations, not {shown(self.evaluations)}")
+        if self.evaluations is not None and self.evaluations >= 2**63:
+            raise InputError(f"a budget must be below 2**63 evaluations, not {shown(self.evaluations)}")
 
 
 @dataclass(frozen=True)

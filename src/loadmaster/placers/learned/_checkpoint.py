@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from loadmaster.errors import InputError
+from loadmaster.errors import InputError, LoadmasterError
 from loadmaster.files import check_writable, write_atomically
-from loadmaster.placers.frame.search import Search
+from loadmaster.placers.frame.search import OutOfBudget, Search
 from loadmaster.problem import Placement, Point
 
 __all__ = ["Checkpoint"]
@@ -64,14 +64,30 @@ class Checkpoint:
             raise InputError(
                 f"{self.path}: is the checkpoint of another problem, seed or other settings: give another file"
             )
+        try:
+            return self._restore(found)
+        except (OutOfBudget, LoadmasterError):
+            raise
+        except Exception as error:  # of torch and numpy, about whatever does not fit
+            raise InputError(f"{self.path}: the checkpoint is damaged ({error})") from None
+
+    def _restore(self, found: dict[str, Any]) -> int:
+        search = self._search
+        best, history = Placement(found["best"].numpy()), [Point(*point) for point in found["history"]]
+        if (
+            best.device.shape != (search.problem.n,)
+            or not ((best.device >= 0) & (best.device < search.problem.devices)).all()
+        ):
+            raise InputError(
+                f"{self.path}: the checkpoint is damaged (its placement does not fit the problem)"
+            )
         for name, thing in self._trained.items():
             thing.load_state_dict(found[name])
         self._rng.bit_generator.state = found["numpy"]
         torch.set_rng_state(found["torch"])
-        search = self._search
         search.count(found["evaluations"] - search.evaluations)
-        search.best, search.cost = Placement(found["best"].numpy()), found["cost"]
-        search.history[:] = [Point(*point) for point in found["history"]]
+        search.best, search.cost = best, float(found["cost"])
+        search.history[:] = history
         search.began_earlier(found["seconds"])
         return int(found["update"])
 

@@ -30,7 +30,7 @@ def units(graph: Graph) -> IntArray:
     """
     found = [UNIT.search(name) for name in graph.names]
     if time_steps(graph):
-        return np.array([int(match[1]) if match else -1 for match in found], np.int32)
+        return np.array([int(match[1][-9:]) if match else -1 for match in found], np.int32)
     unit = np.full(graph.n, -1, np.int32)
     number: dict[str, int] = {}
     for v in graph.topological_order.tolist():
@@ -43,7 +43,7 @@ def units(graph: Graph) -> IntArray:
 def experts(graph: Graph) -> IntArray:
     """(ops,) the number of the expert of a mixture that an op belongs to; -1 outside."""
     found = [EXPERT.search(name) for name in graph.names]
-    return np.array([int(match[1]) if match else -1 for match in found], np.int32)
+    return np.array([int(match[1][-9:]) if match else -1 for match in found], np.int32)
 
 
 def time_steps(graph: Graph) -> bool:

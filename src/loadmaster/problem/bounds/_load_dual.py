@@ -31,6 +31,8 @@ def load_dual(
     else:
         known = np.isfinite(cost)
         mean = np.where(known, cost, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        if 0 < mean.max() < 1e-290:
+            mean = mean / mean.max()  # the inverse of what is so small would be infinite
         speed = 1.0 / np.maximum(mean, mean.max() * 1e-9) if mean.max() > 0 else np.ones(kinds)
         start = speed / (speed * number).sum()
     if classes == 0 or kinds == 1:

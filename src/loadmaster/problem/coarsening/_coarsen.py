@@ -33,7 +33,7 @@ import numpy as np
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.errors import InputError
-from loadmaster.files import read_json
+from loadmaster.files import read_json, shown
 from loadmaster.graph import Graph
 from loadmaster.graph.order import csr_from_pairs, topological_order
 from loadmaster.problem._model import Pipeline, Serial
@@ -160,9 +160,11 @@ def _named(text: str) -> tuple[str, Rule]:
     if name in plain and not separator:
         return text, plain[name]
     if name in ("scope", "matching"):
-        if not argument.isdecimal() or int(argument) < 1:
+        if not argument.isdecimal() or len(argument) > 9 or int(argument) < 1:
             example = "scope:2" if name == "scope" else "matching:1000"
-            raise InputError(f"--coarsen {text!r}: {name} needs a whole number >= 1, e.g. {example}")
+            raise InputError(
+                f"--coarsen {shown(text)}: {name} needs a whole number >= 1 and < 1e9, e.g. {example}"
+            )
         number = int(argument)
         made = rules.scope if name == "scope" else rules.matching
         return text, lambda problem: made(problem, number)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.errors import InputError
-from loadmaster.files import parse_toml, read_text
+from loadmaster.files import parse_toml, read_text, shown
 from loadmaster.graph.openvino import one_line, openvino
 from loadmaster.hardware import Device
 from loadmaster.runtime._cores import allowed_cores
@@ -81,8 +81,10 @@ class DeviceSpec:
                 continue
             if not separator or key not in KEYS:
                 raise InputError(f"--device {text!r}: {entry!r} is not one of {', '.join(KEYS)}")
-            if key != "precision" and not value.isdecimal():
-                raise InputError(f"--device {text!r}: {key} must be a whole number, not {value!r}")
+            if key != "precision" and not (value.isdecimal() and len(value) < 10):
+                raise InputError(
+                    f"--device {shown(text)}: {key} must be a whole number < 1e9, not {shown(value)}"
+                )
             values[key] = value if key == "precision" else int(value)
         return DeviceSpec(match["name"], match["plugin"], **values)
 

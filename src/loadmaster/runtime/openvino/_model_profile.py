@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from loadmaster.runtime.openvino._devices import DeviceSpec
 from loadmaster.runtime.openvino._session import OpenVinoSession
 
 __all__ = ["ModelProfile", "profile_model"]
+
+T = TypeVar("T")
 
 FORMAT = 1
 """Of what is kept in the cache."""
@@ -141,9 +143,8 @@ def profile_model(
     }
     session: OpenVinoSession | None = None
 
-    def known(kind: str, more: Mapping[str, Any]) -> Any:
-        found = None if cache is None or refresh else cache.get(kind, {**about, **more})
-        return None if found is None else found[0]
+    def known(kind: str, more: Mapping[str, Any], made: type[T]) -> T | None:
+        return None if cache is None or refresh else cache.get_as(kind, {**about, **more}, made)
 
     def keep(kind: str, more: Mapping[str, Any], value: Any) -> None:
         if cache is not None:
@@ -154,10 +155,10 @@ def profile_model(
     fresh = False
     try:
         for spec in devices:
-            stored = known("profile", {"device": spec.text})
+            stored = known("profile", {"device": spec.text}, DeviceProfile)
             twin = next((profiles[d.name] for d in devices if d.name in profiles and _alike(d, spec)), None)
             if stored is not None:
-                profiles[spec.name] = DeviceProfile(**stored)
+                profiles[spec.name] = stored
                 continue
             if (
                 twin is not None
@@ -174,9 +175,9 @@ def profile_model(
                 if a is b or kinds in links:
                     continue
                 ends = {"from": a.text, "to": b.text}
-                stored = known("link", ends)
-                if stored is not None:
-                    links[kinds] = LinkFit(**stored)
+                fitted = known("link", ends, LinkFit)
+                if fitted is not None:
+                    links[kinds] = fitted
                     continue
                 session = session or OpenVinoSession(path, devices, given, clock=clock)
                 groups = [*partial.groups, *[list(group) for group in network.colocation]]

@@ -27,17 +27,19 @@ class Rows:
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            text = "" if fresh or not path.exists() else path.read_text()
+            text = "" if fresh or not path.exists() else path.read_bytes().decode()
             whole, newline, torn = text.rpartition("\n")
             if fresh or torn:
                 path.write_text(whole + newline)
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise InputError(f"{path}: is not a text file in UTF-8: run with --fresh") from None
         for number, line in enumerate(whole.splitlines(), 1):
             try:
                 entry = json.loads(line)
                 self._rows[_name(entry["key"])] = {**entry["key"], **entry["row"], "when": entry["when"]}
-            except (json.JSONDecodeError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 raise InputError(f"{path}:{number}: is not a row of a study: run with --fresh") from None
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
-from loadmaster.files import write_atomically
+from loadmaster.files import read_arrays, write_atomically
 from loadmaster.placers.learned.gdp._tracks import LoadTracks, TimeTracks, tracks_of
 from loadmaster.placers.learned.gdp._training_problems import FAMILIES, training_problem
 from loadmaster.placers.learned.gdp._weights import KINDS, PARTS, Weights, new_weights, span_of
@@ -224,10 +224,14 @@ class Trainer:
         ------
         InputError : the file is no such state, or one of another run.
         """
+        found = read_arrays(path, "the state of a training run")
         try:
-            with np.load(path, allow_pickle=False) as found:
-                origin = json.loads(found["origin"].tobytes())
-                arrays = {key: found[key] for key in ("vector", "average", "first", "second", "numbers")}
+            origin = json.loads(found["origin"].tobytes())
+            arrays = {key: found[key] for key in ("vector", "average", "first", "second")}
+            numbers = [float(number) for number in found["numbers"]]
+            whole = [int(numbers[0]), int(numbers[2])]
+            if any(a.dtype != np.float64 or a.shape != self.vector.shape for a in arrays.values()):
+                raise ValueError("its arrays are of another length")
         except Exception as error:  # numpy raises many kinds
             raise InputError(f"{path}: is not the state of a training run ({error})") from None
         if origin != [self._origin, list(families)]:
@@ -236,8 +240,8 @@ class Trainer:
             )
         self.vector, self.average = arrays["vector"], arrays["average"]
         self._first, self._second = arrays["first"], arrays["second"]
-        self.generation, self.evaluations = int(arrays["numbers"][0]), int(arrays["numbers"][2])
-        self.seconds = float(arrays["numbers"][1])
+        self.generation, self.evaluations = whole
+        self.seconds = numbers[1]
 
 
 def centred_ranks(cost: FloatArray) -> FloatArray:

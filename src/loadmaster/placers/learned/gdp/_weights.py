@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import math
+import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
-from loadmaster.files import write_atomically
+from loadmaster.files import read_arrays, write_atomically
 from loadmaster.placers.learned.gdp._features import DEVICE, GRAPH, OP
 from loadmaster.placers.learned.gdp._list_policy import PAIR
 
@@ -129,14 +130,16 @@ def load_weights(path: str | Path) -> Weights:
     ------
     InputError : the file is not there, is not one of weights, or its check sum is wrong.
     """
+    if not os.path.exists(path):
+        raise InputError(f"{path}: there are no weights of that name")
+    found = read_arrays(path, "a file of weights for gdp")
     try:
-        with np.load(path, allow_pickle=False) as found:
-            recipe = json.loads(found["recipe"].tobytes())
-            parts = [np.asarray(found[name], np.float64) for name in PARTS]
-    except FileNotFoundError:
-        raise InputError(f"{path}: there are no weights of that name") from None
+        recipe = json.loads(found["recipe"].tobytes())
+        parts = [np.asarray(found[name], np.float64) for name in PARTS]
     except Exception as error:  # numpy raises many kinds
         raise InputError(f"{path}: is not a file of weights for gdp ({error})") from None
+    if not isinstance(recipe, dict):
+        raise InputError(f"{path}: is not a file of weights for gdp (its recipe is no object)")
     if recipe.get("format") != FORMAT or any(
         part.shape != shape for part, shape in zip(parts, PARTS.values(), strict=True)
     ):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from loadmaster.errors import InputError
-from loadmaster.files import write_atomically
+from loadmaster.files import read_arrays, write_atomically
 from loadmaster.placers.learned.gdp_paper._network import Network
 from loadmaster.problem import Problem
 
@@ -66,8 +66,7 @@ class State:
         InputError : the file is not there, or holds something else.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+            arrays = read_arrays(path, "a file of weights")
             about = json.loads(bytes(arrays.pop("about")).decode())
             if about["format"] != FORMAT:
                 raise ValueError(f"its format is {about['format']}")

@@ -1,0 +1,58 @@
+"""The last resort of the command line: whatever went wrong is one sentence, and never a traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import sys
+import tempfile
+import traceback
+import warnings
+
+import typer
+
+from loadmaster import __version__
+from loadmaster.errors import LoadmasterError
+
+__all__ = ["UNEXPECTED", "is_for_click", "one_sentence", "silence_warnings", "unexpected"]
+
+UNEXPECTED = 70
+"""The exit code of a mistake in Loadmaster itself (``EX_SOFTWARE`` of sysexits.h)."""
+USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What the option parser raises. Typer brings a parser of its own along or uses click's, as the version has it."""
+LONGEST = 2000
+"""Characters of a message; names from a file can be of any length."""
+
+
+def one_sentence(error: LoadmasterError) -> str:
+    """The message on one line, of bounded length, without control characters."""
+    text = " ".join(str(error).split())
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def is_for_click(error: Exception) -> bool:
+    """Whether an exception is the option parser's own, or about the pipe that output goes to."""
+    own = isinstance(error, USAGE_ERROR | typer.Exit | typer.Abort)
+    return own or (isinstance(error, OSError) and error.errno == errno.EPIPE)
+
+
+def unexpected(error: Exception) -> str:
+    """Write the traceback to a file; the sentence that names it and asks for a report."""
+    what = type(error).__name__
+    report = "please report it with the command and the file that it was about"
+    text = "".join(traceback.format_exception(error))
+    about = f"loadmaster {__version__}, Python {platform.python_version()}, {platform.platform()}"
+    try:
+        handle, path = tempfile.mkstemp(prefix="loadmaster-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{about}\n{' '.join(map(repr, sys.argv))}\n\n{text}")
+    except OSError as trouble:
+        return f"error: this is a mistake in Loadmaster ({what}; no details: {trouble.strerror}): {report}"
+    return f"error: this is a mistake in Loadmaster ({what}): {report}; the details are in {path}"
+
+
+def silence_warnings() -> None:
+    """Keep what NumPy says about single operations off the terminal: answers are checked, not steps."""
+    warnings.filterwarnings("ignore", category=RuntimeWarning)
