@@ -20,7 +20,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
+
+from loadmaster.studies import Case, Row, Scope, Study
+
+__all__ = ["STUDY"]
 
 REFERENCE = "import numba, rich, typer"
 
@@ -33,10 +38,19 @@ def cpu_seconds(command: list[str], folder: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure what a small command costs.")
+def options(parser: argparse.ArgumentParser) -> None:
+    """How often."""
     parser.add_argument("--repeats", type=int, default=9)
-    repeats = parser.parse_args().repeats
+
+
+def cases(scope: Scope) -> list[Case]:
+    """One: the commands must be run in turns."""
+    repeats = 1 if scope.quick else scope["repeats"]
+    return [Case({"repeats": repeats}, partial(measured, repeats))]
+
+
+def measured(repeats: int) -> Row:
+    """Median CPU seconds of each command, and ratios to the reference."""
     command = [sys.executable, "-m", "loadmaster.cli"]
     commands = {
         "import": [sys.executable, "-c", REFERENCE],
@@ -54,12 +68,14 @@ def main() -> None:
         for _ in range(repeats):
             for name, each in commands.items():
                 found[name].append(cpu_seconds(each, folder))
-    reference = statistics.median(found["import"])
-    print(f"{'':10} {'CPU s':>7} {'ratio':>7}")
-    for name, seconds in found.items():
-        median = statistics.median(seconds)
-        print(f"{name:10} {median:7.3f} {median / reference:7.2f}")
+    median = {name: statistics.median(seconds) for name, seconds in found.items()}
+    return {
+        **{f"{name}, CPU s": seconds for name, seconds in median.items()},
+        **{f"{name} / import": median[name] / median["import"] for name in ("place", "evaluate")},
+    }
 
+
+STUDY = Study("startup", "What a small command costs", cases, options=options)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

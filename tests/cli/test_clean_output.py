@@ -55,13 +55,13 @@ def test_no_method_prints(name: str) -> None:
 def test_what_a_library_in_c_prints_goes_to_standard_error() -> None:
     script = """
 import ctypes, os, sys
-from loadmaster.cli import _placing
+from loadmaster.cli import _app
 def noisy():
     os.write(1, b"at once")
     ctypes.CDLL(None).puts(b"at the end")
     print("{}")
-_placing.app = noisy
-_placing.main()
+_app.app = noisy
+_app.main()
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert run.stdout == b"{}\n"
