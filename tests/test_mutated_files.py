@@ -28,8 +28,8 @@ from loadmaster.problem._evaluator import evaluate
 from loadmaster.problem._file import dump_problem
 from loadmaster.problem.coarsening import coarsen
 from loadmaster.runtime import Cache
-from loadmaster.runtime.openvino._devices import parse_devices
 from loadmaster.runtime._evaluator import Result
+from loadmaster.runtime.openvino._devices import parse_devices
 
 FILES = 2000
 

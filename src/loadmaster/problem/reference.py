@@ -167,14 +167,14 @@ def _priorities(problem: Problem) -> dict[int, int]:
     """Place of each op by falling upward rank, a sum of fractions, so that nothing is rounded; 0 comes first."""
     graph, devices = problem.graph, range(problem.devices)
     pairs = [(d, e) for d in devices for e in devices if d != e]
+    latency = sum((Fraction(problem.latency[p]) for p in pairs), Fraction(0))
+    rate = sum((Fraction(problem.rate[p]) for p in pairs), Fraction(0))
     rank: dict[int, Fraction] = {}
     for v in reversed(graph.topological_order.tolist()):
         times = [Fraction(problem.time[v, d]) for d in devices if not math.isinf(problem.time[v, d])]
         below = Fraction(0)
         for t in np.flatnonzero(graph.tensor_producer == v).tolist():
-            size = Fraction(problem.size[t])
-            links = [Fraction(problem.latency[p]) + size * Fraction(problem.rate[p]) for p in pairs]
-            link = sum(links, Fraction(0)) / max(len(pairs), 1)
+            link = (latency + Fraction(problem.size[t]) * rate) / max(len(pairs), 1)
             for u in graph.consumer_op[graph.consumer_ptr[t] : graph.consumer_ptr[t + 1]].tolist():
                 below = max(below, link + rank[u])
         rank[v] = sum(times, Fraction(0)) / max(len(times), 1) + below
