@@ -19,11 +19,12 @@ __all__ = ["Annealing"]
 
 @dataclass(frozen=True)
 class Annealing(Searcher):
-    """Metropolis walks that cool down and are heated again, each cycle twice as long as the one before.
+    """Metropolis walks that cool down and are heated again.
 
     Two walks run side by side. The temperature is a multiple of what one atom weighs: its mean time and mean
-    transfers. A cycle starts from the best placement of the walk so far; every other one that follows a cycle in vain
-    starts afresh, since constraints may wall that placement in.
+    transfers. In one walk a cycle starts from the best placement of the walk so far, and is twice as long as the one
+    before. In the other it starts afresh, since constraints may wall a placement in, and lengths double after
+    ``restarts`` cycles.
 
     References
     ----------
@@ -36,6 +37,8 @@ class Annealing(Searcher):
     """Temperature at its end."""
     length: float = 50.0
     """Evaluations of the first cycle per atom and other device."""
+    restarts: int = 8
+    """Cycles of one length in the walk that starts afresh."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "annealing"
@@ -55,15 +58,22 @@ class Annealing(Searcher):
             starts = Starts(problem, given, seeds[i], fallback=fallback)
             walkers.append(
                 _CoolingWalker(
-                    self, new_chain(problem, seeds[WALKERS + i], search.evaluator), starts, problem
+                    self,
+                    new_chain(problem, seeds[WALKERS + i], search.evaluator),
+                    starts,
+                    problem,
+                    fresh=i > 0,
                 )
             )
         run_walkers(search, walkers)
 
 
 class _CoolingWalker:
-    def __init__(self, settings: Annealing, chain: Chain, starts: Starts, problem: Problem) -> None:
+    def __init__(
+        self, settings: Annealing, chain: Chain, starts: Starts, problem: Problem, *, fresh: bool
+    ) -> None:
         self.chain = chain
+        self._fresh = fresh
         self._starts = starts
         self._settings = settings
         atoms = atoms_of(problem)
@@ -72,8 +82,7 @@ class _CoolingWalker:
         self._mean = (float(fastest.sum()) + float(problem.mean_link.sum())) / max(atoms.count, 1)
         self._length = max(1000, int(settings.length * movable * max(problem.devices - 1, 1)))
         self._step = -1
-        self._vain = 0
-        self._best_before = np.inf
+        self._cycles = 0
 
     def walk(self, evaluations: int) -> int:
         made = 0
@@ -84,11 +93,10 @@ class _CoolingWalker:
                 made += 1
                 continue
             if self._step >= self._length:
-                self._vain = 0 if self.chain.best_cost < self._best_before else self._vain + 1
-                self._best_before = self.chain.best_cost
-                fresh = self._vain % 2 == 1
-                self.chain.start(self._starts.next() if fresh else self.chain.best.copy())
-                self._begin(2 * self._length)
+                self._cycles += 1
+                longer = not self._fresh or self._cycles % self._settings.restarts == 0
+                self.chain.start(self._starts.next() if self._fresh else self.chain.best.copy())
+                self._begin(2 * self._length if longer else self._length)
                 made += 1
                 continue
             # The cooling is geometric, so a slice only has to know where it begins.
