@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs screenshots bench clean
+.PHONY: help demo test lint format docs wheel screenshots bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,13 @@ format: $(INSTALLED) ## format the code and apply the safe lint fixes
 
 docs: $(INSTALLED) ## build the documentation into build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+wheel: ## build the wheel, and try it in an empty environment without extras
+	rm -rf build/wheel
+	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps -w build/wheel .
+	$(PYTHON) -m venv build/wheel/env
+	build/wheel/env/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/*.whl
+	build/wheel/env/bin/python tools/try_wheel.py
 
 screenshots: $(INSTALLED) ## make the pictures of README and documentation afresh
 	$(BIN)/python -m benchmarks.screenshots

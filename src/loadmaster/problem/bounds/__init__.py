@@ -37,7 +37,7 @@ def lower_bound(problem: Problem) -> Bound:
     >>> from loadmaster.hardware import accelerators, roofline
     >>> graph, cluster = layered(20), accelerators(1, cpus=0)
     >>> problem = Problem.make(graph, cluster, Serial(), time=roofline(graph, cluster))
-    >>> round(lower_bound(problem).value / problem.time.sum(), 9)
+    >>> float(round(lower_bound(problem).value / problem.time.sum(), 9))
     1.0
     """
     return max(all_bounds(problem), key=lambda bound: bound.value)
