@@ -28,8 +28,8 @@ from loadmaster.problem._evaluator import evaluate
 from loadmaster.problem._file import dump_problem
 from loadmaster.problem.coarsening import coarsen
 from loadmaster.runtime import Cache
+from loadmaster.runtime._evaluator import Result
 from loadmaster.runtime.openvino._devices import parse_devices
-from loadmaster.runtime.openvino._evaluator import Result
 
 FILES = 2000
 
@@ -353,7 +353,7 @@ def test_caches(folder):
 
 
 def test_rows(folder):
-    from loadmaster.reproduce._rows import Rows
+    from loadmaster.studies import Rows
 
     base = {"key": {"case": 1}, "when": "2026-01-01", "row": {"cost": 1.0}}
     contents = (content + b"\n" for content in mutations(base))

@@ -97,7 +97,7 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
         return load_onnx(source, shapes)
     if shapes:
         raise InputError(
-            f"shapes are given for {text}, which is not an ONNX model nor an OpenVINO one: leave them out"
+            f"shapes are given for {text}, which is neither an ONNX nor an OpenVINO model: leave them out"
         )
     if text.startswith("zoo:"):
         from loadmaster import zoo
@@ -261,7 +261,7 @@ def place(
     if not 0 <= seed < 2**63:
         raise InputError(f"a seed must be a whole number >= 0 and < 2**63, not {shown(seed)}")
     if coarsen is not None and evaluator is not None:
-        raise InputError("an evaluator learns the costs of ops, so that it cannot be used with coarsen")
+        raise InputError("an evaluator learns the costs of ops, so it cannot be used with coarsen")
     groups = make_groups(problem, coarsen) if isinstance(coarsen, str) else coarsen
     _require_support(placer, groups.coarse if groups else problem)
     if budget is None and evaluations is None:

@@ -172,7 +172,7 @@ def test_report_command_shows_the_cheapest_of_plans_and_rejects_strangers(tmp_pa
     Plan.from_solution(other, api.place(other, "single", evaluations=5)).save(tmp_path / "other.json")
     result = CliRunner().invoke(app, ["report", paths[0], str(tmp_path / "other.json"), "-o", str(out)])
     assert result.exit_code == 2
-    assert "another problem" in result.output
+    assert "different problem" in result.output
 
 
 def test_place_and_compare_write_reports(tmp_path):

@@ -116,7 +116,7 @@ class Cluster:
             )
         for name in names:
             if names.count(name) > 1:
-                raise InputError(f"cluster {self.name!r}: device {name!r} is there twice")
+                raise InputError(f"cluster {self.name!r}: device {name!r} appears twice")
         if not 0 <= self.host < len(self.devices):
             raise InputError(
                 f"cluster {self.name!r}: host {self.host} is not one of its {len(self.devices)} devices"

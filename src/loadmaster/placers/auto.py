@@ -128,7 +128,7 @@ class Auto:
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "auto"
-    summary: ClassVar[str] = "a portfolio with a deadline: rules, proofs and search side by side"
+    summary: ClassVar[str] = "a portfolio within one budget: rules, exact methods and search in parallel"
 
     def supports(self, problem: Problem) -> str | None:
         """Everything."""

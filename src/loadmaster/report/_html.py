@@ -16,12 +16,12 @@ __all__ = ["html_report"]
 SCRIPTS = ("data.js", "graph.js", "timeline.js", "panel.js", "main.js")
 
 TIMELINE_NOTE = {
-    "serial": "The parts of one request run one after another, whatever their device: all that is seen is on the "
+    "serial": "The pieces of one request run one after another, whatever their device, so all of them are on the "
     "critical path.",
-    "concurrent": "Every device works at once. The black outline is the critical path: the chain of ops and "
+    "concurrent": "All devices work in parallel. The black outline is the critical path: the chain of ops and "
     "transfers without slack that determines the makespan.",
-    "pipeline": "A stream of samples: in the time of one sample every device does its share once. The longest bar "
-    "sets the pace; what is free beside the others is idle time.",
+    "pipeline": "A stream of samples: every device does its share once per sample. The longest bar sets the "
+    "throughput; the space after the other bars is idle time.",
     "offload": "Accelerators are called with whole subgraphs: a call fetches its inputs, computes and writes back. "
     "The black outline is the critical path.",
 }

@@ -43,7 +43,7 @@ def load_onnx(
 
     Raises
     ------
-    InputError : the file is not there or not a model, a dimension is open, a node is of a kind that cannot be
+    InputError : the file is not there or not a model, a dimension is not fixed, a node is of a kind that cannot be
         placed (``Loop``, sequences, …); or the package ``onnx`` is not installed.
     """
     given = parse_shapes(shapes)
@@ -86,7 +86,7 @@ def parse_shapes(shapes: Mapping[str, Sequence[int]] | Iterable[str]) -> dict[st
                 f"--shape {shown(text)} must be written NAME=SIZExSIZEx…, e.g. input=1x3x224x224"
             )
         if name in found:
-            raise InputError(f"--shape {text!r}: {name!r} is there twice")
+            raise InputError(f"--shape {text!r}: {name!r} appears twice")
         found[name] = tuple(int(size) for size in sizes.split("x") if len(size) < MOST_DIGITS)
         if len(found[name]) <= sizes.count("x") or not _is_sensible(found[name]):
             raise InputError(f"--shape {shown(text)}: a tensor may have at most 2**40 elements")

@@ -38,7 +38,7 @@ def load_openvino(
 
     Raises
     ------
-    InputError : the model cannot be read, the shape of an input is open or does not fit, or the package
+    InputError : the model cannot be read, the shape of an input is not fixed or does not fit, or the package
         ``openvino`` is not installed.
 
     References

@@ -77,7 +77,7 @@ class MinCut(Searcher):
         """Only ``serial``: there the cost is a sum over ops and tensors."""
         if isinstance(problem.model, Serial):
             return None
-        return f"a cut adds costs up, which is not what the {problem.model.name} model does: use it with --model serial"
+        return f"min-cut needs costs that add up, unlike those of the {problem.model.name} model: use --model serial"
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Cut; price the memory where it is short; prove."""

@@ -46,7 +46,7 @@ class Heft(Searcher):
         """Only ``concurrent``: the other models have no schedule to insert into."""
         if isinstance(problem.model, Concurrent):
             return None
-        return f"heft builds a schedule, and the {problem.model.name} model has none: use it with --model concurrent"
+        return f"heft builds a schedule, but the {problem.model.name} model has none: use --model concurrent"
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """One pass; two evaluations."""

@@ -43,7 +43,7 @@ class Lookahead(ListScheduler):
     """
 
     name: ClassVar[str] = "lookahead"
-    summary: ClassVar[str] = "HEFT that looks ahead to the children of every op"
+    summary: ClassVar[str] = "HEFT with lookahead to the children of every op"
 
     def candidates(self, problem: Problem) -> Iterator[Placement]:
         """One pass; two evaluations."""

@@ -54,9 +54,7 @@ class Metis(Searcher):
         """``pipeline`` and ``concurrent``, where devices work side by side."""
         if isinstance(problem.model, Pipeline | Concurrent):
             return None
-        return (
-            f"metis balances devices that work at once, and under the {problem.model.name} model they do not"
-        )
+        return f"metis balances devices that work in parallel, but under the {problem.model.name} model they do not"
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Partition and repair; if nothing of that is feasible, any feasible placement."""

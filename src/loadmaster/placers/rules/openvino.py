@@ -33,7 +33,9 @@ class OpenVino(Construction):
     the order of the cluster."""
 
     name: ClassVar[str] = "openvino"
-    summary: ClassVar[str] = "OpenVINO HETERO's rule: the first device of a list that supports the op"
+    summary: ClassVar[str] = (
+        "OpenVINO HETERO's rule: the first device in a priority list that supports the op"
+    )
 
     def supports(self, problem: Problem) -> str | None:
         """Every problem that has the devices of the list."""

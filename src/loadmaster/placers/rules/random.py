@@ -32,7 +32,7 @@ class Random(Searcher):
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "random"
-    summary: ClassVar[str] = "the best of many random placements, half of them contiguous cuts"
+    summary: ClassVar[str] = "the best of many random placements, half of them contiguous"
     unlimited: ClassVar[Budget] = Budget(evaluations=1000)
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Beam search over list schedules, then a walk over placement and order."""
+"""Beam search over list schedules, then local search over placement and order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Beam(Searcher):
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "beam"
-    summary: ClassVar[str] = "beam search over schedules, then a walk over placement and order"
+    summary: ClassVar[str] = "beam search over schedules, then local search over placement and order"
     unlimited: ClassVar[Budget] = Budget(seconds=10.0)
     exhausts: ClassVar[bool] = True
 
@@ -57,7 +57,7 @@ class Beam(Searcher):
         """Only ``concurrent``: the other models have no schedule."""
         if isinstance(problem.model, Concurrent):
             return None
-        return f"beam builds a schedule, and the {problem.model.name} model has none: use it with --model concurrent"
+        return f"beam builds a schedule, but the {problem.model.name} model has none: use --model concurrent"
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until the budget is used up (10 seconds if it sets no limit)."""

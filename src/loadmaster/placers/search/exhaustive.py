@@ -24,7 +24,7 @@ class Exhaustive(Searcher):
     """
 
     name: ClassVar[str] = "exhaustive"
-    summary: ClassVar[str] = "every placement of a small problem"
+    summary: ClassVar[str] = "tries every placement of a small problem"
     keeps_start: ClassVar[bool] = True
     unlimited: ClassVar[Budget] = Budget(seconds=60.0)
 

@@ -51,7 +51,7 @@ class CpSat(PipelineSolver):
     """Larger graphs are not scheduled (``concurrent``) or called (``offload``): local search has the time."""
 
     name: ClassVar[str] = "cp-sat"
-    summary: ClassVar[str] = "pipeline, offload and concurrent by OR-tools' CP-SAT, with a proof"
+    summary: ClassVar[str] = "constraint programming by OR-Tools' CP-SAT, with a proven bound"
     solvers: ClassVar[tuple[SolverName, ...]] = ("cp-sat",)
 
     def supports(self, problem: Problem) -> str | None:

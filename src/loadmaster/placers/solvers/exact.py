@@ -30,5 +30,5 @@ class Exact(PipelineSolver):
     """Threads of CP-SAT."""
 
     name: ClassVar[str] = "exact"
-    summary: ClassVar[str] = "pipelined throughput by CP-SAT and HiGHS side by side"
+    summary: ClassVar[str] = "pipeline throughput by CP-SAT and HiGHS in parallel"
     solvers: ClassVar[tuple[SolverName, ...]] = ("milp", "cp-sat")

@@ -34,7 +34,7 @@ class Balanced(Searcher):
     """
 
     name: ClassVar[str] = "balanced"
-    summary: ClassVar[str] = "a topological order cut into blocks of even work, communication ignored"
+    summary: ClassVar[str] = "a topological order cut into blocks of even work, transfers ignored"
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline``, and not too many kinds of devices."""

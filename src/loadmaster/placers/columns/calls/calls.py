@@ -76,16 +76,14 @@ class Calls(Searcher):
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "calls"
-    summary: ClassVar[str] = (
-        "offload latency with a tight bound: chains of calls, column generation over calls"
-    )
+    summary: ClassVar[str] = "offload latency with a tight bound, by column generation over calls"
     unlimited: ClassVar[Budget] = Budget(seconds=60.0)
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``offload``."""
         if not isinstance(problem.model, Offload):
             return (
-                f"it places calls of accelerators, and the model is {problem.model.name}: use --model offload"
+                f"it schedules accelerator calls, but the model is {problem.model.name}: use --model offload"
             )
         return None
 

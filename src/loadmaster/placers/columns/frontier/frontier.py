@@ -72,7 +72,7 @@ class Frontier(Searcher):
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "frontier"
     summary: ClassVar[str] = (
-        "pipelined throughput with a tight bound, by column generation over a narrow frontier"
+        "pipeline throughput with a tight bound, by column generation over a narrow frontier"
     )
     unlimited: ClassVar[Budget] = Budget(seconds=60.0)
 
@@ -80,7 +80,7 @@ class Frontier(Searcher):
         """Only ``pipeline`` with loads that add up."""
         model = problem.model
         if not isinstance(model, Pipeline):
-            return f"it bounds pipelined throughput, and the model is {model.name}: use --model pipeline"
+            return f"it optimizes pipeline throughput, but the model is {model.name}: use --model pipeline"
         if model.comm != "sum":
             return f"it needs loads that add up (comm sum), not {model.comm}: use exact, milp or cp-sat"
         if model.objective != "sum":

@@ -108,12 +108,12 @@ class GdpPaper(Learner):
         if not 0 <= self.memory <= self.segment:
             raise InputError(f"gdp-paper: memory must be 0 to {self.segment} (segment), not {self.memory}")
         if self.width % self.heads:
-            raise InputError(f"gdp-paper: width {self.width} is no multiple of heads {self.heads}")
+            raise InputError(f"gdp-paper: width {self.width} is not a multiple of heads {self.heads}")
 
     def supports(self, problem: Problem) -> str | None:
         """The time of one step, where PyTorch is installed: what the paper is about."""
         if not isinstance(problem.model, Serial | Concurrent):
-            return "as published it minimises the time of one step: use serial or concurrent, or gdp"
+            return "as published it minimizes the time of one step: use serial or concurrent, or gdp"
         return missing_torch()
 
     def train(self, search: Search, units: Units, seed: int) -> None:

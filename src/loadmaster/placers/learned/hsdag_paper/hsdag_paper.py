@@ -75,7 +75,7 @@ class HsdagPaper(Learner):
         """The latency of one inference, where PyTorch is installed: what the paper is about."""
         if not isinstance(problem.model, Serial | Concurrent):
             return (
-                "as published it minimises the latency of one inference: use serial or concurrent, or hsdag"
+                "as published it minimizes the latency of one inference: use serial or concurrent, or hsdag"
             )
         return missing_torch()
 

@@ -54,9 +54,7 @@ class Placeto(Reinforced):
     """Steps of Adam for each round of episodes, each on a part of its steps."""
 
     name: ClassVar[str] = "placeto"
-    summary: ClassVar[str] = (
-        "visits groups one by one, moves each where the graph network says (NeurIPS 2019)"
-    )
+    summary: ClassVar[str] = "a graph network moves groups of ops one by one (Placeto, NeurIPS 2019)"
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train until the budget is used up."""
