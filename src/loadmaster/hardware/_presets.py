@@ -19,7 +19,7 @@ NAMES = ("hsdag", "hsdag-study", "laptop", "p100-2", "p100-4", "p100-8", "2acc+1
 
 
 def preset_names() -> tuple[str, ...]:
-    """The presets that ``loadmaster clusters`` lists; ``p100-<k>`` and ``<k>acc+<l>cpu`` take any number."""
+    """The presets that ``loadmaster clusters`` lists; ``p100-<k>`` and ``<k>acc+<l>cpu`` work with any numbers."""
     return NAMES
 
 

@@ -82,7 +82,7 @@ class Optimized:
     alone: str
     """Name of the best single device."""
     pays: bool
-    """Whether the plan is faster than the best single device beyond the noise; if not, the plan is that device."""
+    """Whether the plan is measurably faster than the best single device; if not, the plan is that device."""
     predicted: float | None
     fit: OverlapFit
     screened: Mapping[str, float]

@@ -36,15 +36,15 @@ def html_report(
     versions: Mapping[str, str] | None = None,
     effort: int | None = None,
 ) -> str:
-    """The page for the cheapest of some solutions of one problem; the others appear in its table of placers.
+    """An HTML page about the cheapest of several solutions of one problem; the others are in its table of placers.
 
     Parameters
     ----------
     failures : methods that found nothing, with the reason.
     measured : what a runtime found for the cheapest solution: ``cost`` (or ``median``), ``low`` and ``high`` in
         seconds, and ``schedule`` (op, start, end), each if known.
-    versions : programs that took part, by name.
-    effort : how many ops may be simulated to learn what moves cost (:func:`~loadmaster.report._moves.move_costs`).
+    versions : versions of the programs used, by name.
+    effort : limit on the ops simulated to find the cost of moves (:func:`~loadmaster.report._moves.move_costs`).
     """
     best = min(solutions, key=lambda solution: solution.cost)
     bound = max(solution.bound for solution in solutions)

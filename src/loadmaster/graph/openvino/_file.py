@@ -38,7 +38,7 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]]) -> Any:
 
     Raises
     ------
-    InputError : the file is not there or damaged, or a shape is wrong or not fixed.
+    InputError : the file does not exist or is damaged, or a shape is wrong or not fixed.
     """
     ov = openvino(f"{path}: reading it")
     file = Path(path)

@@ -21,7 +21,7 @@ __all__ = ["Heft", "heft_placements", "list_schedule"]
 
 @dataclass(frozen=True)
 class Heft(Searcher):
-    """Ops by falling upward rank, each to the device where it finishes earliest, gaps in the schedule used.
+    """Ops by decreasing upward rank, each to the device where it finishes earliest, gaps in the schedule used.
 
     A tensor that was brought to a device once is there for later readers, and a link carries one tensor at a
     time. The sequence on each device is returned as ``order``; if the event schedule without it is faster,

@@ -29,7 +29,7 @@ class OpenVino(Construction):
     """
 
     priority: tuple[str, ...] = ()
-    """Names of devices, the first the most wanted; devices that are not named follow, accelerators first, in
+    """Names of devices, the most preferred first; devices that are not named follow, accelerators first, in
     the order of the cluster."""
 
     name: ClassVar[str] = "openvino"

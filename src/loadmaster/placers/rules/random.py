@@ -26,7 +26,7 @@ class Random(Searcher):
     """
 
     batch: int = 32
-    """Placements drawn and evaluated at once."""
+    """Placements sampled and evaluated at once."""
     contiguous: float = 0.5
     """Share of contiguous cuts."""
 

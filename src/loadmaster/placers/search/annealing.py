@@ -21,9 +21,9 @@ __all__ = ["Annealing"]
 class Annealing(Searcher):
     """Metropolis walks that cool down and are heated again, each cycle twice as long as the one before.
 
-    Two walks run side by side. The temperature is a multiple of what one atom weighs: its mean time and mean
-    transfers. A cycle starts from the best placement of the walk so far; every other one that follows a cycle in vain
-    starts afresh, since constraints may wall that placement in.
+    Two walks run in parallel. The temperature is a multiple of what one atom weighs: its mean time and mean
+    transfers. A cycle starts from the best placement of the walk so far; every other one that follows a cycle
+    without success starts afresh, since constraints may wall that placement in.
 
     References
     ----------

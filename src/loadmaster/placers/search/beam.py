@@ -32,7 +32,7 @@ STUCK = 20
 
 @dataclass(frozen=True)
 class Beam(Searcher):
-    """Many list schedules side by side, the most promising kept, and then improved.
+    """Many list schedules in parallel, the most promising kept, and then improved.
 
     The beams are compared by PEFT's optimistic cost of what follows, in four ways. From the best schedule of
     all (HEFT's and lookahead's included) a walk moves ops to other devices and to other turns in the
@@ -45,7 +45,7 @@ class Beam(Searcher):
     """
 
     width: int = 64
-    """Schedules that are kept side by side; fewer on large graphs."""
+    """Schedules kept at a time; fewer on large graphs."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "beam"

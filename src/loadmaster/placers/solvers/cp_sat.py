@@ -46,7 +46,7 @@ class CpSat(PipelineSolver):
     """
 
     workers: int = 4
-    """Threads of CP-SAT; fewer than four leave out strategies that it needs."""
+    """Number of CP-SAT threads; fewer than four leave out strategies that it needs."""
     max_ops: int = 150
     """Larger graphs are not scheduled (``concurrent``) or called (``offload``): local search has the time."""
 

@@ -1,4 +1,4 @@
-"""HiGHS on the 0/1 program of pipelined throughput."""
+"""HiGHS on the 0/1 program of pipeline throughput."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def contract(problem: Problem, representative: IntArray) -> Coarsening:
 
     Raises
     ------
-    InputError : the groups wait for each other in a circle, or one has forward and backward ops.
+    InputError : the groups form a cycle, or one has forward and backward ops.
     """
     fine, n = problem.graph, problem.n
     first = np.full(n, n, np.int64)

@@ -72,7 +72,7 @@ class Calls(Searcher):
     max_ops: int = 150
     """With several calls per accelerator, larger graphs are not given to CP-SAT."""
     lines: int = 6
-    """Most paths on which the bound is looked for."""
+    """Maximum number of paths to look for a bound on."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "calls"

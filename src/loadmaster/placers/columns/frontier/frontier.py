@@ -1,4 +1,4 @@
-"""Pipelined throughput without contiguity: a bound by column generation over bundles, and placements to meet it."""
+"""Pipeline throughput without contiguity: a bound by column generation over bundles, and placements to meet it."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Frontier(Searcher):
     max_states: int = 400_000
     """Leave the rest to CP-SAT and HiGHS if a kind of device has more states."""
     rounds: int = 400
-    """Most rounds of column generation in a row."""
+    """Maximum number of rounds of column generation in a row."""
     kicks: int = 300
-    """The exchange ends after so many kicks in a row without improvement."""
+    """The exchange ends after this many kicks in a row without improvement."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "frontier"
