@@ -218,7 +218,7 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
     fit = document["fit"]
     if fit["submodels"]:
         facts["costs"] = (
-            f"ops {fit['slowdown']:.2f}x as slow while other devices are busy, "
+            f"op times x{fit['slowdown']:.2f} while other devices are busy, "
             f"{seconds_text(fit['piece'])} per submodel, {seconds_text(fit['rate'] * 1e6)} per MB transferred "
             f"(fitted to {fit['submodels']} submodels, "
             f"median error {percent(fit['median_residual'])})"

@@ -173,7 +173,7 @@ def problem_tables(document: Mapping[str, Any]) -> RenderableType:
         ("pinned_ops", "pinned"),
     ):
         if document[key]:
-            facts[label] = f"{document[key]:,} ops"
+            facts[label] = f"{document[key]:,} op{'s' * (document[key] != 1)}"
     if "coarse" in document:
         coarse = document["coarse"]
         between = f"{coarse['tensors']:,} tensors between them"
