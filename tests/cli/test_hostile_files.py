@@ -54,7 +54,7 @@ def changed(base, *path, value):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("ops", 0, "time"), [1e308, 1e308], "too large to be added up safely"),
+        (("ops", 0, "time"), [1e308, 1e308], "too large to add up safely"),
         (("ops", 0, "time", 0), 10**400, "a whole number of 401 digits is too large"),
         (("colocation",), [3], "colocation[0] must be a list, not 3"),
         (("pins",), {"9" * 5000: 0}, "is not an op"),

@@ -161,7 +161,7 @@ def explain_tables(document: Mapping[str, Any]) -> RenderableType:
     if noise["low"] is not None:
         facts["if times vary"] = (
             f"{seconds_text(noise['low'])} to {seconds_text(noise['high'])} in 90 % of {noise['samples']} samples with "
-            f"op times off by up to {percent(noise['noise'])}"
+            f"op times off by up to {100 * noise['noise']:g} %"
         )
     parts: list[RenderableType] = [_facts(facts)]
     path = document["critical_path"]

@@ -33,7 +33,7 @@ def zoo_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
         "ops",
         "parameters",
         "multiply-adds",
-        "zoo export",
+        "exportable",
         right=("ops", "parameters", "multiply-adds"),
     )
     for document in documents:

@@ -848,13 +848,13 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         ),
         (
             "g (float[2] x) => (float[2] y) { [r] y = Relu (z) }",
-            "node 'r' (Relu) reads 'z', which nothing before it",
+            "node 'r' (Relu) reads 'z', which no earlier node produces",
         ),
         (
             "g (float[2] x) => (float[2] y) { y = Relu (x)\n [r] y = Relu (x) }",
-            "makes 'y', which is there already",
+            "makes 'y', which already exists",
         ),
-        ("g (float[2] x) => (float[2] y) { z = Relu (x) }", "no node makes the output 'y'"),
+        ("g (float[2] x) => (float[2] y) { z = Relu (x) }", "no node produces the output 'y'"),
         ("g (string[2] x) => (string[2] y) { y = Identity (x) }", "input 'x' holds strings"),
         ("g (seq(float[2]) x) => (float[2] y) { y = Identity (x) }", "input 'x' is a sequence"),
     ],
