@@ -432,7 +432,7 @@ def read_placement(
         graph = loaded if isinstance(loaded, Graph) else loaded.graph
         if plan.graph_hash != graph.digest:
             raise InputError(
-                f"{path}: is a plan for another model ({plan.graph_name}, {plan.graph_hash[:12]}) than "
+                f"{path}: is a plan for a different model ({plan.graph_name}, {plan.graph_hash[:12]}) than "
                 f"{graph.name} ({graph.digest[:12]})"
             )
         if model is None and isinstance(source, str | Path):

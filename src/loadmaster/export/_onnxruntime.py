@@ -75,7 +75,7 @@ def annotate(plan: Plan, model: onnx.ModelProto) -> int:
         node.metadata_props.add(key=KEY, value=label[name])
         found += 1
     if not found:
-        raise InputError(f"{plan.source}: is a plan for another model: it names none of the nodes")
+        raise InputError(f"{plan.source}: is a plan for a different model: it names none of the nodes")
     return found
 
 

@@ -22,7 +22,7 @@ TIMELINE_NOTE = {
     "transfers without slack that determines the makespan.",
     "pipeline": "A stream of samples: every device does its share once per sample. The longest bar sets the "
     "throughput; the space after the other bars is idle time.",
-    "offload": "Accelerators are called with whole subgraphs: a call fetches its inputs, computes and writes back. "
+    "offload": "Accelerators run sets of ops as calls: a call fetches its inputs, computes and writes back. "
     "The black outline is the critical path.",
 }
 

@@ -78,7 +78,7 @@ def _stale(plan: Graph, now: Graph) -> list[Finding]:
         Finding(
             "stale-hash",
             "error",
-            f"the plan is for another model ({plan.name}, {plan.digest[:12]}) than {now.name} "
+            f"the plan is for a different model ({plan.name}, {plan.digest[:12]}) than {now.name} "
             f"({now.digest[:12]}): {what}",
         )
     ]

@@ -908,7 +908,7 @@ def test_a_model_is_placed_and_its_plan_evaluated_on_the_command_line(tmp_path):
     assert [entry["method"] for entry in compared] == ["single", "heft"]
     other = CliRunner().invoke(app, ["evaluate", str(model), "--shape", "N=4", "--placement", str(plan)])
     assert other.exit_code == 2
-    assert "is a plan for another model" in other.stderr
+    assert "is a plan for a different model" in other.stderr
     left_open = CliRunner().invoke(app, ["inspect", str(model)])
     assert left_open.exit_code == 2
     assert left_open.stderr.count("\n") == 1

@@ -37,7 +37,7 @@ def test_a_plan_runs_beside_its_baselines(network, problem):
 
 def test_a_plan_for_another_model_is_refused(problem, tmp_path):
     other = write_network(tmp_path / "other.xml", blocks=2)
-    with pytest.raises(InputError, match="is a plan for another model"):
+    with pytest.raises(InputError, match="is a plan for a different model"):
         run_plan(other, plan_of(problem, halves(problem)))
 
 

@@ -143,7 +143,7 @@ def load_weights(path: str | Path) -> Weights:
     if recipe.get("format") != FORMAT or any(
         part.shape != shape for part, shape in zip(parts, PARTS.values(), strict=True)
     ):
-        raise InputError(f"{path}: holds weights of another version of gdp: train again")
+        raise InputError(f"{path}: holds weights for a different version of gdp: train again")
     weights = Weights(np.concatenate([part.ravel() for part in parts]), recipe)
     if weights.digest != recipe.get("sha256"):
         raise InputError(f"{path}: the checksum of the weights is wrong: the file is damaged")
