@@ -82,7 +82,7 @@ def test_a_cycle_behind_other_ops_is_found() -> None:
         (lambda b: b.tensor(0, bytes=-1), "'op0': bytes"),
         (lambda b: b.tensor(0, consumers=[9]), "consumer of a tensor of op 'op0' is op 9"),
         (lambda b: b.tensor(0, consumers=[0]), "reads its own output"),
-        (lambda b: b.edge(5, 0), "tensor 5 is not there"),
+        (lambda b: b.edge(5, 0), "tensor 5 does not exist"),
     ],
 )
 def test_what_is_wrong_is_rejected_at_once(build, message: str) -> None:  # type: ignore[no-untyped-def]

@@ -636,7 +636,7 @@ def test_a_branch_that_is_known_is_taken(load):
 
 def test_a_branch_that_depends_on_data_is_refused_by_name(refused):
     text = refused(IF.replace("CONDITION", "data"), k=floats(3))
-    assert "node 'branch' (If) takes a branch that depends on data" in text
+    assert "node 'branch' (If) has a condition that depends on the data" in text
 
 
 def test_loops_are_refused_by_name(tmp_path):
@@ -852,7 +852,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         ),
         (
             "g (float[2] x) => (float[2] y) { y = Relu (x)\n [r] y = Relu (x) }",
-            "makes 'y', which already exists",
+            "produces 'y', which already exists",
         ),
         ("g (float[2] x) => (float[2] y) { z = Relu (x) }", "no node produces the output 'y'"),
         ("g (string[2] x) => (string[2] y) { y = Identity (x) }", "input 'x' holds strings"),
