@@ -288,7 +288,9 @@ def test_a_plan_brings_its_model_and_for_a_graph_its_devices(tmp_path, graph_fil
 def test_a_plan_for_another_model_is_refused(tmp_path, graph_file):
     problem = api.problem("zoo:layered-20?seed=1")
     Plan.from_solution(problem, api.place(problem, "single")).save(tmp_path / "plan.json")
-    with pytest.raises(InputError, match=r"is a plan for another model \(layered-20, \w+\) than layered-20"):
+    with pytest.raises(
+        InputError, match=r"is a plan for a different model \(layered-20, \w+\) than layered-20"
+    ):
         api.read_placement(tmp_path / "plan.json", graph_file)
 
 

@@ -1,4 +1,4 @@
-"""Loadmaster decides on which device every operator of a neural network runs.
+"""Loadmaster decides which device runs each operator of a neural network.
 
 >>> # from loadmaster import Plan, api
 >>> # problem = api.problem("zoo:layered-300", "2acc+1cpu")

@@ -81,13 +81,13 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
 
     An ONNX model (``.onnx``), an OpenVINO IR (``.xml``) or a name of the zoo gives a :class:`Network`, a graph
     file a :class:`Graph`, a workload file a :class:`Workload`, a problem file, a profile or a plan a :class:`Problem`
-    (a problem file says nothing about the execution model: it comes as ``concurrent``). ``openvino:FILE`` reads
+    (a problem file does not name an execution model and is loaded as ``concurrent``). ``openvino:FILE`` reads
     a model through OpenVINO, ``layers:FILE`` counts every layer of its IR. ``shapes`` are for models
     (:func:`loadmaster.graph.load_onnx`, :func:`loadmaster.graph.load_openvino`).
 
     Raises
     ------
-    InputError : the file is not there, is none of these, or something in it is wrong.
+    InputError : the file does not exist, is none of these, or is not valid.
     """
     text = str(source)
     scheme, file = _scheme(text)
@@ -97,7 +97,7 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
         return load_onnx(source, shapes)
     if shapes:
         raise InputError(
-            f"shapes are given for {text}, which is not an ONNX model nor an OpenVINO one: leave them out"
+            f"shapes are given for {text}, which is neither an ONNX nor an OpenVINO model: leave them out"
         )
     if text.startswith("zoo:"):
         from loadmaster import zoo
@@ -155,11 +155,11 @@ def problem(
     source : a file, ``zoo:NAME``, or what :func:`load` returned.
     cluster : for a graph alone, the devices (a preset's name or a TOML file, by default ``2acc+1cpu``); op
         times follow from their speeds. Workloads and problems bring their devices.
-    costs : for a graph alone, a CSV or JSON table of op times per device, in place of the speeds.
-    scale_to : for a graph alone, what all ops together take on a device (``"cpu=0.0128,gpu=12ms"``): its op
-        times are multiplied to meet that.
-    precision : for a graph alone, the number format whose peak speed counts, by default ``fp32``.
-    shapes : for an ONNX file, sizes of what it leaves open (:func:`load`).
+    costs : for a graph alone, a CSV or JSON table of op times per device, used instead of estimates.
+    scale_to : for a graph alone, the total time of all ops on a device (``"cpu=0.0128,gpu=12ms"``): its op times
+        are scaled to match.
+    precision : for a graph alone, the precision of estimated op times, by default ``fp32``.
+    shapes : for an ONNX file, sizes of inputs or dimensions that are not fixed (:func:`load`).
     model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``. By default ``pipeline`` for workloads,
         what the problem says for problems and plans, and ``concurrent`` for all else.
     pins, forbids : rules ``"ops=device"``; ops by name or regular expression.
@@ -241,15 +241,15 @@ def place(
     Parameters
     ----------
     budget : seconds; 30 if nothing is given, no limit if only ``evaluations`` is.
-    evaluations : how many placements may be costed; a run repeats exactly for a seed.
-    start : a placement to begin with.
+    evaluations : the maximum number of evaluations; such a run repeats exactly for a seed.
+    start : a placement to start from.
     parameters : hyper-parameters of the method, by name.
     coarsen : rules that put ops into groups, e.g. ``"constants,chain,matching:1000"``, or the groups
         themselves: the method places groups; cost and bound are those of the full problem
         (:mod:`loadmaster.problem.coarsening`).
-    evaluator : what learns costs in place of the simulation, e.g. a
-        :class:`~loadmaster.runtime.MeasuredEvaluator`; it is not for groups.
-    on_progress : called with the state of the search some ten times a second.
+    evaluator : what determines costs instead of the simulation, e.g. a
+        :class:`~loadmaster.runtime.MeasuredEvaluator`; not with ``coarsen``.
+    on_progress : called with the state of the search about ten times a second.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def place(
     if not 0 <= seed < 2**63:
         raise InputError(f"a seed must be a whole number >= 0 and < 2**63, not {shown(seed)}")
     if coarsen is not None and evaluator is not None:
-        raise InputError("an evaluator learns the costs of ops, so that it cannot be used with coarsen")
+        raise InputError("an evaluator learns the costs of ops, so it cannot be used with coarsen")
     groups = make_groups(problem, coarsen) if isinstance(coarsen, str) else coarsen
     _require_support(placer, groups.coarse if groups else problem)
     if budget is None and evaluations is None:
@@ -367,7 +367,7 @@ def compare(
 
 
 def configured(method: str | Placer, parameters: Mapping[str, Any] | None = None) -> Placer:
-    """The placer called ``method`` with some hyper-parameters changed; texts are read as the field's type.
+    """The placer called ``method`` with some hyper-parameters changed; strings are parsed as the field's type.
 
     Raises
     ------
@@ -432,7 +432,7 @@ def read_placement(
         graph = loaded if isinstance(loaded, Graph) else loaded.graph
         if plan.graph_hash != graph.digest:
             raise InputError(
-                f"{path}: is a plan for another model ({plan.graph_name}, {plan.graph_hash[:12]}) than "
+                f"{path}: is a plan for a different model ({plan.graph_name}, {plan.graph_hash[:12]}) than "
                 f"{graph.name} ({graph.digest[:12]})"
             )
         if model is None and isinstance(source, str | Path):

@@ -2,16 +2,16 @@
 
 LoadmasterError
 ├── InputError          a file, option or argument is wrong            (command line: exit code 2)
-│   └── GraphError      a graph that is no graph: cycle, unknown end, duplicate, bad number
+│   └── GraphError      an invalid graph: cycle, unknown op, duplicate, bad number
 ├── UnsupportedError    this placer cannot handle this problem         (exit code 2)
 ├── NoPlacementError    there is no placement to return
 │   ├── InfeasibleError     no placement satisfies the constraints     (exit code 3)
 │   └── UndecidedError      none was found in time; there may be one   (exit code 5)
 └── RunError            a plan or a model failed when it was run       (exit code 4)
-    ├── WrongOutputError    it ran, and its outputs are not those of the unplaced model
-    ├── WorkerError         the process that ran it is gone
-    ├── RunTimeoutError     it took longer than it was given
-    └── BusyError           other work on the machine makes every measurement worthless
+    ├── WrongOutputError    it ran, but its outputs differ from those of the unplaced model
+    ├── WorkerError         the process that ran it died
+    ├── RunTimeoutError     it exceeded its time limit
+    └── BusyError           the machine is too busy to measure anything
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ class RunError(LoadmasterError):
 
 
 class WrongOutputError(RunError):
-    """A placed model gave other outputs than the unplaced one, or the comparison could not have failed."""
+    """A placed model gave different outputs from the unplaced one, or the comparison could not have failed."""
 
 
 class WorkerError(RunError):
-    """The worker process died; the message says of what."""
+    """The worker process died; the message says why."""
 
 
 class RunTimeoutError(RunError):
-    """A run took longer than it was given; its worker was ended."""
+    """A run exceeded its time limit; its worker was stopped."""
 
 
 class BusyError(RunError):

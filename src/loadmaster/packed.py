@@ -157,7 +157,7 @@ class _Room:
         if len(content) > limit:
             raise InputError(f"{where}: unpacks to more than {limit:,} bytes")
         if not unpacker.eof:
-            raise InputError(f"{where}: its packed data are cut short")
+            raise InputError(f"{where}: its packed data are truncated")
         self.left -= len(content)
         return content
 
@@ -198,7 +198,7 @@ class _Arrays:
                 f"{entry.where}: holds {len(content):,} bytes, but its shape needs {math.prod(given) * width:,}"
             )
         if dtype == "|b1" and content.strip(b"\0\1"):
-            raise InputError(f"{entry.where}: truth values must be 0 or 1")
+            raise InputError(f"{entry.where}: boolean values must be 0 or 1")
         flat = np.frombuffer(content, dtype)
         return flat.astype(flat.dtype.newbyteorder("=")).reshape(given)
 

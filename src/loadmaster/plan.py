@@ -108,7 +108,7 @@ class Plan:
 
         Raises
         ------
-        InputError : the file is not there, not a plan, of another version, or damaged.
+        InputError : the file does not exist, is not a plan, has another version, or is damaged.
         """
         return Plan.parse(read_json(path), str(path))
 
@@ -138,7 +138,7 @@ class Plan:
         return (json.dumps(self.document, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
     def save(self, path: str | Path) -> None:
-        """Write the plan; a file that was there is replaced only once the new one is complete."""
+        """Write the plan; an existing file is replaced only once the new one is complete."""
         write_atomically(path, self.to_bytes())
 
     # -- what is in it ---------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_an_infeasible_problem_exits_with_3(workload):
 def test_placements_that_are_wrong(tmp_path, workload):
     plan = tmp_path / "plan.json"
     result("place", "zoo:layered-6", "--method", "single", "-o", plan)
-    assert "is a plan for another model" in error("evaluate", workload, "--placement", plan)
+    assert "is a plan for a different model" in error("evaluate", workload, "--placement", plan)
     content = plan.read_bytes()
     plan.write_bytes(content[: len(content) // 2])
     assert "plan.json: is not valid JSON" in error("evaluate", "zoo:layered-6", "--placement", plan)

@@ -54,7 +54,7 @@ def changed(base, *path, value):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("ops", 0, "time"), [1e308, 1e308], "too large to be added up safely"),
+        (("ops", 0, "time"), [1e308, 1e308], "too large to add up safely"),
         (("ops", 0, "time", 0), 10**400, "a whole number of 401 digits is too large"),
         (("colocation",), [3], "colocation[0] must be a list, not 3"),
         (("pins",), {"9" * 5000: 0}, "is not an op"),
@@ -72,7 +72,7 @@ def test_a_wrong_value_in_a_problem(tmp_path, path, value, said):
     ("content", "said"),
     [
         (b'{"format": "op\xff"}', "is not valid JSON"),
-        (b'{"a": 1, "a": 2}', "the key 'a' is there twice"),
+        (b'{"a": 1, "a": 2}', "the key 'a' appears twice"),
         (b"[" * 80 + b"]" * 80, "nested too deeply"),
         (b'{"a": NaN}', "is not valid JSON"),
         (b'{"a": 1e309}', "is not valid JSON"),
@@ -109,14 +109,18 @@ def with_array(key: str, array: np.ndarray) -> dict:
     ("key", "array", "said"),
     [
         ("consumer_op", np.array([1, 2, 0], "<i4"), "the graph has a cycle: op"),
-        ("consumer_op", np.array([1, 2, 9], "<i4"), "a tensor's consumer is op 9, which is not there"),
-        ("tensor_producer", np.array([0, 1, -5], "<i4"), "a tensor's producer is op -5, which is not there"),
-        ("consumer_ptr", np.array([0, 2, 1, 3], "<i4"), "must rise from 0 to 3"),
-        ("consumer_ptr", np.array([0, 1, 2, 2**31 - 1], "<i4"), "must rise from 0 to 3"),
+        ("consumer_op", np.array([1, 2, 9], "<i4"), "a tensor's consumer is op 9, which does not exist"),
+        (
+            "tensor_producer",
+            np.array([0, 1, -5], "<i4"),
+            "a tensor's producer is op -5, which does not exist",
+        ),
+        ("consumer_ptr", np.array([0, 2, 1, 3], "<i4"), "must increase from 0 to 3"),
+        ("consumer_ptr", np.array([0, 1, 2, 2**31 - 1], "<i4"), "must increase from 0 to 3"),
         ("consumer_ptr", np.array([0, 3], "<i4"), "shape must be 4"),
         ("flops", np.ones(7), "shape must be 4"),
         ("flops", np.array([1.0, np.nan, 1.0, 1.0]), "flops must be a finite number"),
-        ("backward", np.array([0, 2, 0, 0], "|u1").view("|b1"), "truth values must be 0 or 1"),
+        ("backward", np.array([0, 2, 0, 0], "|u1").view("|b1"), "boolean values must be 0 or 1"),
         ("flops", np.ones(4, "<i4"), "dtype must be '<f8'"),
     ],
 )
@@ -241,7 +245,7 @@ IR = """<?xml version="1.0"{encoding}?><net name="n" version="11"><layers>
         ("", "abc", "4", "the offset of a constant is 'abc'"),
         ("", "0", "-4", "the size of a constant is '-4'"),
         ("", "9" * 5000, "4", "the offset of a constant is"),
-        ("", "1000", "4", "is cut short"),
+        ("", "1000", "4", "is truncated"),
         (' encoding="klingon"', "0", "4", "is not an OpenVINO IR"),
     ],
 )
@@ -271,7 +275,7 @@ def test_a_mistake_of_ours_asks_for_a_report(monkeypatch, error):
     assert outcome.exit_code == 70
     assert outcome.stdout == ""
     assert len(outcome.stderr.strip().splitlines()) == 1
-    assert f"this is a mistake in Loadmaster ({type(error).__name__}): please report it" in outcome.stderr
+    assert f"this is a bug in Loadmaster ({type(error).__name__}): please report it" in outcome.stderr
     file = Path(re.search(r"the details are in (\S+)", outcome.stderr)[1])
     try:
         assert "Traceback (most recent call last)" in file.read_text()

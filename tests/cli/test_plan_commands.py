@@ -1,4 +1,4 @@
-"""``export`` writes plans for other programs."""
+"""Commands that write what is in a plan: ``export``, ``report``, ``trace``."""
 
 from __future__ import annotations
 
@@ -15,3 +15,15 @@ def test_plans_are_exported(tmp_path):
     assert out.read_text().startswith('digraph "layered-10" {')
     assert "the format 'png' is unknown" in error("export", plan, "-f", "png")
     assert "is not a plan" in error("export", write(tmp_path / "other.json", {}))
+
+
+def test_what_writes_a_file_can_say_so_in_json(tmp_path):
+    plan, out = tmp_path / "plan.json", tmp_path / "out"
+    run("place", "zoo:layered-10", "--method", "heft", "-o", plan)
+    printed = result("export", plan, "-f", "dot")
+    assert printed == {"format": "dot", "text": run("export", plan, "-f", "dot").stdout}
+    assert result("export", plan, "-f", "dot", "-o", out) == {"format": "dot", "output": str(out)}
+    assert out.read_text() == printed["text"]
+    assert result("report", plan, "-o", out) == {"output": str(out), "plan": str(plan)}
+    traced = result("trace", plan, "-o", out)
+    assert traced == {"output": str(out), "events": len(strict_json(out.read_text())["traceEvents"])}

@@ -58,7 +58,7 @@ def test_ctrl_c_keeps_the_best(tmp_path):
     done = subprocess.run([sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert strict_json(done.stdout)["stopped"] == "interrupted"
-    assert done.stderr == "loadmaster: interrupted: this is the best so far\n"
+    assert done.stderr == "loadmaster: interrupted: this is the best placement so far\n"
     assert Plan.load(plan).document["stopped"] == "interrupted"
 
 
@@ -75,7 +75,7 @@ def test_ctrl_c_ends_a_comparison_with_what_is_there():
     done = subprocess.run([sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [entry["stopped"] for entry in strict_json(done.stdout)][-1] == "interrupted"
-    assert done.stderr == "loadmaster: interrupted: this is what was found so far\n"
+    assert done.stderr == "loadmaster: interrupted: these are the results so far\n"
 
 
 def test_a_closed_pipe_is_no_error():

@@ -78,7 +78,7 @@ def test_nodes_carry_the_annotation_of_their_device(tmp_path):
         ]
     text = '<ir_version: 10, opset_import: ["" : 21]> g (float[1] a) => (float[1] b) { b = Relu(a) }'
     other = onnx.parser.parse_model(text)
-    with pytest.raises(InputError, match="another model"):
+    with pytest.raises(InputError, match="a different model"):
         annotate(plan, other)
 
 

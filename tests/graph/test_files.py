@@ -91,7 +91,7 @@ def broken(**changes):
         ({"op__name": ...}, r"ops\[0\]: 'name' is missing"),
         ({"op__name": 7}, r"ops\[0\]: 'name' must be a string"),
         ({"op__name": ""}, "empty name"),
-        ({"op__name": "op1"}, "'op1' is there twice"),
+        ({"op__name": "op1"}, "'op1' appears twice"),
         ({"op__flops": -1}, r"ops\[0\] 'op0': 'flops' must be a finite number >= 0"),
         ({"op__flops": "many"}, r"ops\[0\] 'op0': 'flops' must be a number, not 'many'"),
         ({"op__shapes": [["a"]]}, r"ops\[0\] 'op0': 'shapes' must hold lists of whole numbers"),
@@ -100,7 +100,7 @@ def broken(**changes):
         ({"tensor__producer": 0}, r"tensors\[0\]: 'producer' must be a string"),
         ({"tensor__consumers": ["nobody"]}, "'nobody', which is not an op"),
         ({"tensor__consumers": [1]}, r"tensors\[0\]: 'consumers' must hold names of ops"),
-        ({"tensor__consumers": ["op1", "op1"]}, "from op 'op0' to op 'op1' is there twice"),
+        ({"tensor__consumers": ["op1", "op1"]}, "from op 'op0' to op 'op1' appears twice"),
         ({"tensor__consumers": ["op0"]}, "reads its own output"),
         ({"tensor__bytes": None, "tensor__producer": "op1", "tensor__consumers": ["op1"]}, "cycle"),
     ],
@@ -181,7 +181,7 @@ edge = workload()["edges"][0]
     ("changes", "message"),
     [
         ({"maxFPGAs": "two"}, "'maxFPGAs' must be a whole number"),
-        ({"nodes": [node, node]}, "node 10 is there twice"),
+        ({"nodes": [node, node]}, "node 10 appears twice"),
         ({"nodes": [{**node, "id": "x"}]}, r"nodes\[0\]: 'id' must be a whole number"),
         ({"nodes": [{"id": 10}], "edges": []}, "node 10: 'cpuLatency' is missing"),
         (

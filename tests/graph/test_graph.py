@@ -72,7 +72,7 @@ def test_a_cycle_behind_other_ops_is_found() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda b: b.op("op0"), "'op0' is there twice"),
+        (lambda b: b.op("op0"), "'op0' appears twice"),
         (lambda b: b.op(""), "empty name"),
         (lambda b: b.op("x", flops=-1.0), "'x': flops must be a finite number >= 0, not -1.0"),
         (lambda b: b.op("x", param_bytes=float("nan")), "'x': param_bytes"),
@@ -82,7 +82,7 @@ def test_a_cycle_behind_other_ops_is_found() -> None:
         (lambda b: b.tensor(0, bytes=-1), "'op0': bytes"),
         (lambda b: b.tensor(0, consumers=[9]), "consumer of a tensor of op 'op0' is op 9"),
         (lambda b: b.tensor(0, consumers=[0]), "reads its own output"),
-        (lambda b: b.edge(5, 0), "tensor 5 is not there"),
+        (lambda b: b.edge(5, 0), "tensor 5 does not exist"),
     ],
 )
 def test_what_is_wrong_is_rejected_at_once(build, message: str) -> None:  # type: ignore[no-untyped-def]
@@ -93,7 +93,7 @@ def test_what_is_wrong_is_rejected_at_once(build, message: str) -> None:  # type
 def test_a_duplicate_edge_is_rejected() -> None:
     b = chain(3)
     b.tensor(0, consumers=[2, 2])
-    with pytest.raises(GraphError, match="from op 'op0' to op 'op2' is there twice"):
+    with pytest.raises(GraphError, match="from op 'op0' to op 'op2' appears twice"):
         b.build()
 
 

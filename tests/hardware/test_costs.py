@@ -159,7 +159,7 @@ def test_totals_that_make_no_sense_are_refused() -> None:
     with pytest.raises(InputError, match="'op3'"):
         scale_to(costs, graph, cluster, {"cpu0": 1.0})
     costs.time[:] = 0.0
-    with pytest.raises(InputError, match="no time"):
+    with pytest.raises(InputError, match="no op takes any time"):
         scale_to(costs, graph, cluster, {"cpu0": 1.0})
 
 
@@ -229,8 +229,8 @@ CSV_MISTAKES = {
     "missing device": ("op,acc0\na,1\nb,1\nc,1\n", 2, "'cpu0'"),
     "unknown op": ("op,acc0,cpu0\na,1,1\nz,1,1\n", 3, "'z'"),
     "unknown device": ("op,acc0,tpu\na,1,1\n", 2, "'tpu'"),
-    "an op twice": ("op,acc0,cpu0\na,1,1\nb,1,1\na,2,2\n", 4, "'a' is there twice (first in line 2)"),
-    "a column twice": ("op,acc0,acc0\na,1,1\n", 1, "'acc0' is there twice"),
+    "an op twice": ("op,acc0,cpu0\na,1,1\nb,1,1\na,2,2\n", 4, "'a' appears twice (first in line 2)"),
+    "a column twice": ("op,acc0,acc0\na,1,1\n", 1, "'acc0' appears twice"),
     "a negative time": ("op,acc0,cpu0\na,1,-1\nb,1,1\nc,1,1\n", 2, "'cpu0' must be >= 0"),
     "a unit of something else": ("op,acc0,cpu0\na,1,1\nb,1,16 GB\nc,1,1\n", 3, "is an amount of memory"),
     "not a number": ("op,acc0,cpu0\na,1,1\nb,1,nan\nc,1,1\n", 3, "'nan'"),

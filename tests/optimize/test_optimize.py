@@ -48,7 +48,7 @@ def test_optimize_returns_the_single_device_where_a_plan_does_not_pay(model_file
 def test_optimize_needs_two_devices_and_a_model_with_a_runtime(model_file):
     with pytest.raises(InputError, match="at least two"):
         optimize(model_file, parse_devices(["A=cpu"]))
-    with pytest.raises(InputError, match="there is a runtime for concurrent, pipeline"):
+    with pytest.raises(InputError, match="cannot be run: choose one of concurrent, pipeline"):
         optimize(model_file, parse_devices(["A=cpu", "B=cpu"]), model="offload")
     with pytest.raises(InputError, match="no method 'luck'"):
         optimize(model_file, parse_devices(["A=cpu", "B=cpu"]), method="luck")

@@ -113,7 +113,7 @@ def test_methods_are_listed_with_their_package_and_broken_ones_with_the_reason()
     for name, (_, reason) in BROKEN.items():
         line = next(line for line in said.splitlines() if f"the method {name!r} of their-package 1.2" in line)
         assert reason in line
-    assert "'heft' of their-package 1.2 cannot be used: Loadmaster has a method of that name" in said
+    assert "'heft' of their-package 1.2 cannot be used: Loadmaster has a method with that name" in said
     _, printed, _ = run("methods")
     assert "their-package 1.2" in " ".join(printed.split())
 

@@ -62,7 +62,7 @@ def test_names_without_scopes_are_divided_along_the_topological_order():
     n = 3 * LARGEST
     position = np.arange(n, dtype=np.int32)[::-1].copy()
     group_of, groups = scope_groups([f"op{i}" for i in range(n)], position)
-    assert groups == ["part 1 of 3", "part 2 of 3", "part 3 of 3"]
+    assert groups == ["group 1 of 3", "group 2 of 3", "group 3 of 3"]
     assert (np.diff(group_of[np.argsort(position)]) >= 0).all()
 
 

@@ -105,5 +105,5 @@ def test_a_slow_device_holds_back_the_stream_not_the_memory():
 
 def test_pieces_that_wait_for_each_other_are_refused():
     jobs = [Job("one", "A", fail, (1,), 1), Job("two", "A", fail, (0,), 1)]
-    with pytest.raises(RunError, match="one never begins"):
+    with pytest.raises(RunError, match="one never starts"):
         Flow([jobs], {"A": None})

@@ -262,7 +262,7 @@ def test_experts_take_their_share_of_the_tokens() -> None:
         ("bert-base?seq=513", "seq must be at most 512, not 513"),
         ("gpt2-decode?seq=1025", "seq must be at most 1024"),
         ("gpt2?heads=7", "width 768 must be a multiple of heads 7"),
-        ("unet?size=20", "nothing is left at op"),
+        ("unet?size=20", "the input is too small"),
         ("switch-base-8?capacity=nan", "capacity must be > 0, not nan"),
         ("amoebanet?layers=4", "layers must be a multiple of 3"),
         ("amoebanet?filters=100", "filters must be a multiple of 16"),

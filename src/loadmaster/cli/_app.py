@@ -44,7 +44,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="loadmaster",
     cls=_Commands,
-    help="Decide on which device every operator of a neural network runs.",
+    help="Decide which device runs each operator of a neural network.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # rich takes longer to import than all the rest of --help
@@ -78,7 +78,8 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _loadmaster(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     pass

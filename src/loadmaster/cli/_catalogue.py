@@ -12,14 +12,14 @@ from loadmaster.cli._output import print_result, say
 __all__ = ["clusters", "methods", "zoo_commands"]
 
 zoo_commands = typer.Typer(
-    help="List the models of the zoo, or write one that runs.",
+    help="List the models in the zoo, or export one.",
     rich_markup_mode=None,
     invoke_without_command=True,
 )
 
 
 def methods(as_json: Json = False) -> None:
-    """List the methods, and the execution models they support."""
+    """List the methods and the execution models they support."""
     from loadmaster import api, report
 
     documents = api.methods()
@@ -30,11 +30,11 @@ def methods(as_json: Json = False) -> None:
 
 def clusters(
     cluster: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A preset or a TOML file.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="Preset or TOML file.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the clusters, or show the devices, links and sources of one."""
+    """List the preset clusters, or show one in detail."""
     from loadmaster import api, report
 
     if cluster is not None:
@@ -47,7 +47,7 @@ def clusters(
 
 @zoo_commands.callback()
 def zoo(context: typer.Context, as_json: Json = False) -> None:
-    """List the models of the zoo, or write one that runs ('zoo export')."""
+    """List the models in the zoo, or export one ('zoo export')."""
     if context.invoked_subcommand is not None:
         return
     from loadmaster import api, report
@@ -58,14 +58,14 @@ def zoo(context: typer.Context, as_json: Json = False) -> None:
 
 @zoo_commands.command()
 def export(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="e.g. resnet-50 or bert-base?seq=64")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Model, e.g. resnet-50 or bert-base?seq=64.")],
     path: Annotated[
-        str, typer.Argument(metavar="FILE", help="The IR to write: model.xml (weights: model.bin).")
+        str, typer.Argument(metavar="FILE", help="IR file to write: model.xml (weights go to model.bin).")
     ],
-    seed: Annotated[int, typer.Option(help="Of the random weights.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for the weights.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
-    """Write a model of the zoo as an OpenVINO IR that runs, with random weights."""
+    """Export a zoo model as a runnable OpenVINO IR with random weights."""
     from loadmaster import api, report
 
     document = api.write_zoo_model(name, path, seed=seed)
@@ -74,5 +74,5 @@ def export(
     else:
         typer.echo(
             f"{path}: {document['layers']} IR layers and {document['layer_edges']} edges; "
-            f"{document['ops']} ops and {document['edges']} edges that execute"
+            f"{document['ops']} ops and {document['edges']} edges to place"
         )

@@ -41,7 +41,7 @@ def is_for_click(error: Exception) -> bool:
 def unexpected(error: Exception) -> str:
     """Write the traceback to a file; the sentence that names it and asks for a report."""
     what = type(error).__name__
-    report = "please report it with the command and the file that it was about"
+    report = "please report it, with the command and its input file"
     text = "".join(traceback.format_exception(error))
     about = f"loadmaster {__version__}, Python {platform.python_version()}, {platform.platform()}"
     try:
@@ -49,8 +49,8 @@ def unexpected(error: Exception) -> str:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{about}\n{' '.join(map(repr, sys.argv))}\n\n{text}")
     except OSError as trouble:
-        return f"error: this is a mistake in Loadmaster ({what}; no details: {trouble.strerror}): {report}"
-    return f"error: this is a mistake in Loadmaster ({what}): {report}; the details are in {path}"
+        return f"error: this is a bug in Loadmaster ({what}; no details: {trouble.strerror}): {report}"
+    return f"error: this is a bug in Loadmaster ({what}): {report}; the details are in {path}"
 
 
 def silence_warnings() -> None:

@@ -15,48 +15,49 @@ GENERATIONS = 200
 
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Threads; by default one per core. They change nothing but the time."),
+    typer.Option(min=1, help="Number of threads; default: one per core. Results do not depend on it."),
 ]
-LogDir = Annotated[
-    str, typer.Option("--log-dir", metavar="DIR", help="Folder for scalars (TensorBoard event files).")
-]
+LogDir = Annotated[str, typer.Option("--log-dir", metavar="DIR", help="Folder for TensorBoard event files.")]
 
 
 def pretrain(
     out: Annotated[
         str,
-        typer.Option("--out", "-o", metavar="FILE", help="Where to write the weights.", show_default=False),
+        typer.Option("--out", "-o", metavar="FILE", help="File to write the weights to.", show_default=False),
     ],
     minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="Training time, instead of generations.", show_default=False)
+        float | None,
+        typer.Option(min=0.0, help="Training time in minutes, instead of --generations.", show_default=False),
     ] = None,
     generations: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Generations; such a run repeats exactly for a seed. Default 200.",
+            help="Number of generations; such a run repeats exactly for a seed. Default: 200.",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Makes a run repeat.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     leave_out: Annotated[
         list[str] | None,
         typer.Option(
-            "--leave-out", metavar="FAMILY", help="A family not to train on; 'random' for random graphs."
+            "--leave-out",
+            metavar="FAMILY",
+            help="Model family to leave out of training; 'random' for random graphs.",
         ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Go on from the state beside the weights (FILE.state), if there is one."
+            "--resume", help="Continue from the saved state next to the weights (FILE.state), if any."
         ),
     ] = False,
-    context: Annotated[bool, typer.Option(help="Train messages along the graph and attention, too.")] = True,
+    context: Annotated[bool, typer.Option(help="Also train message passing and attention.")] = True,
     log_dir: LogDir = "",
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Train the policy of 'gdp' on random graphs and the zoo's families, on random clusters."""
+    """Train the policy of 'gdp' on random graphs and zoo models."""
     from loadmaster import api
     from loadmaster.report import LiveProgress, describe_training, to_json
 
@@ -79,7 +80,9 @@ def pretrain(
         typer.echo(to_json(document))
     else:
         gain = ", ".join(f"{kind} {100 * value:+.2f} %" for kind, value in document["validation"].items())
-        typer.echo(f"{out}: {document['generations']} generations, cost against untrained: {gain}")
+        typer.echo(
+            f"{out}: {document['generations']} generations; cost compared with the untrained policy: {gain}"
+        )
 
 
 def finetune(
@@ -87,28 +90,32 @@ def finetune(
         str,
         typer.Argument(
             metavar="FILE",
-            help="What to place: a model, graph or problem file, or zoo:NAME.",
+            help="Model, graph or problem file, or zoo:NAME.",
             show_default=False,
         ),
     ],
     out: Annotated[
         str,
-        typer.Option("--out", "-o", metavar="FILE", help="Where to write the weights.", show_default=False),
+        typer.Option("--out", "-o", metavar="FILE", help="File to write the weights to.", show_default=False),
     ],
-    cluster: Annotated[str | None, typer.Option(metavar="C", help="A preset or a TOML file.")] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="C", help="Preset or TOML file.")] = None,
     model: Annotated[
         str | None,
         typer.Option("--model", metavar="serial|concurrent|pipeline|offload", help="Execution model."),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Generations of training.")] = 50,
+    steps: Annotated[int, typer.Option(min=1, help="Number of training generations.")] = 50,
     weights: Annotated[
-        str, typer.Option(metavar="FILE", help="Weights to begin with; by default those of the package.")
+        str,
+        typer.Option(metavar="FILE", help="Weights to start from; default: those shipped with the package."),
     ] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Makes a run repeat.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Fine-tune the policy of 'gdp' on one problem; use it with 'place --method gdp --set weights=FILE'."""
+    """Fine-tune the policy of 'gdp' on one problem.
+
+    Use the result with 'place --method gdp --set weights=FILE'.
+    """
     from loadmaster import api
     from loadmaster.files import check_writable
     from loadmaster.report import LiveProgress, describe_training, to_json

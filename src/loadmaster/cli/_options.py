@@ -39,73 +39,85 @@ File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="An ONNX or OpenVINO model, a workload, graph or problem file, a plan, or zoo:NAME.",
+        help="ONNX or OpenVINO model, workload, graph or problem file, plan, or zoo:NAME.",
         show_default=False,
     ),
 ]
 PlanFile = Annotated[
-    str, typer.Argument(metavar="PLAN", help="A plan that 'place -o' wrote.", show_default=False)
+    str, typer.Argument(metavar="PLAN", help="Plan file written by 'place -o'.", show_default=False)
 ]
 Shape = Annotated[
     list[str] | None,
     typer.Option(
-        "--shape", metavar="X=1x3x…", help="Shape of a model's input; ONNX: or size of a named dimension."
+        "--shape",
+        metavar="X=1x3x…",
+        help="Shape of a model input; for ONNX also the size of a named dimension.",
     ),
 ]
 ClusterName = Annotated[
     str | None,
     typer.Option(
-        "--cluster", metavar="C", help="Devices for a graph: a preset (default 2acc+1cpu) or a TOML file."
+        "--cluster",
+        metavar="C",
+        help="Cluster to place a graph on: a preset (default 2acc+1cpu) or a TOML file.",
     ),
 ]
 CostsFile = Annotated[
     str | None,
     typer.Option(
-        "--costs", metavar="FILE", help="Op times for a graph: a CSV or JSON table by op and device."
+        "--costs", metavar="FILE", help="Op times for a graph: CSV or JSON table, per op and device."
     ),
 ]
 ScaleTo = Annotated[
     str | None,
     typer.Option(
-        "--scale-to", metavar="D=T,…", help="Scale a graph's op times so that all ops take T on device D."
+        "--scale-to", metavar="D=T,…", help="Scale a graph's op times so that they add up to T on device D."
     ),
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(metavar="fp32|fp16|…", help="Number format whose peak speed counts; default fp32."),
+    typer.Option(metavar="fp32|fp16|…", help="Precision for estimated op times; default: fp32."),
 ]
 ModelName = Annotated[
     str | None,
     typer.Option(
         "--model",
         metavar="serial|concurrent|pipeline|offload",
-        help="Execution model; by default pipeline for workload files, else concurrent.",
+        help="Execution model; default: pipeline for workload files, else concurrent.",
     ),
 ]
 Contiguity = Annotated[
-    str | None, typer.Option(metavar="none|device|chain", help="pipeline: what a device's ops must form.")
+    str | None,
+    typer.Option(metavar="none|device|chain", help="pipeline: contiguity required of each device's ops."),
 ]
 Comm = Annotated[
-    str | None, typer.Option(metavar="sum|overlap", help="pipeline: communication adds or overlaps.")
+    str | None,
+    typer.Option(metavar="sum|overlap", help="pipeline: transfers add to compute time or overlap with it."),
 ]
-Objective = Annotated[str | None, typer.Option(metavar="sum|fw+bw", help="pipeline: 1F1B or flush.")]
+Objective = Annotated[
+    str | None, typer.Option(metavar="sum|fw+bw", help="pipeline: 1F1B (sum) or flush (fw+bw) schedule.")
+]
 Schedule = Annotated[
-    str | None, typer.Option(metavar="event|static", help="concurrent: ready ops first, or the fixed order.")
+    str | None,
+    typer.Option(
+        metavar="event|static", help="concurrent: run ops as they become ready, or in a fixed order."
+    ),
 ]
 MaxCalls = Annotated[
-    int | None, typer.Option(metavar="Q", help="offload: calls that an accelerator may take.")
+    int | None, typer.Option(metavar="Q", help="offload: maximum number of calls per accelerator.")
 ]
 Memory = Annotated[
-    str | None, typer.Option(metavar="sum|peak", help="concurrent: what must fit into a device.")
+    str | None,
+    typer.Option(metavar="sum|peak", help="concurrent: which memory use must fit: sum of all ops, or peak."),
 ]
 Pin = Annotated[
     list[str] | None,
-    typer.Option("--pin", metavar="OPS=DEVICE", help="Ops (name or regular expression) that must go there."),
+    typer.Option("--pin", metavar="OPS=DEVICE", help="Pin ops (name or regular expression) to a device."),
 ]
 Forbid = Annotated[
     list[str] | None,
     typer.Option(
-        "--forbid", metavar="OPS=DEVICE", help="Ops (name or regular expression) that must not go there."
+        "--forbid", metavar="OPS=DEVICE", help="Keep ops (name or regular expression) off a device."
     ),
 ]
 Time = Annotated[
@@ -113,33 +125,31 @@ Time = Annotated[
     typer.Option(
         "--budget",
         metavar="TIME",
-        help="Time to search: 500ms, 60s, 2m, 1h. Default 10s.",
+        help="Search time: 500ms, 60s, 2m, 1h; default: 30s.",
         show_default=False,
     ),
 ]
 Evaluations = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", help="Placements to evaluate at most; without --budget there is no time limit."
-    ),
+    typer.Option(metavar="N", help="Maximum number of evaluations; without --budget there is no time limit."),
 ]
 Coarsen = Annotated[
     str | None,
     typer.Option(
         "--coarsen",
         metavar="RULE,…",
-        help="Place groups of ops: colour, chain, constants, zero, scope:N, fused:FILE, matching:N.",
+        help="Group ops before placing: colour, chain, constants, zero, scope:N, fused:FILE, matching:N.",
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Makes a search repeat.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 ReportFile = Annotated[
-    str | None, typer.Option("--report", metavar="HTML", help="Write a report to look at to this file.")
+    str | None, typer.Option("--report", metavar="HTML", help="Write an HTML report to this file.")
 ]
 Shapes = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="X=1x3x…", help="Shape of an input that the model leaves open."),
+    typer.Option("--shape", metavar="X=1x3x…", help="Shape of an input whose shape is not fixed."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @dataclass(frozen=True)

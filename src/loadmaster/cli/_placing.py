@@ -34,7 +34,7 @@ def inspect(
     coarsen: Coarsen = None,
     as_json: Json = False,
 ) -> None:
-    """Show what is in a file: ops, tensors, devices, lower bounds."""
+    """Show what is in a file: ops, tensors, devices and lower bounds."""
     from loadmaster import api, report
 
     problem = asked.problem()
@@ -48,10 +48,10 @@ def inspect(
 def place(
     asked: Asked,
     method: Annotated[
-        str, typer.Option(metavar="NAME", help="How to search; see 'loadmaster methods'.")
+        str, typer.Option(metavar="NAME", help="Placement method; see 'loadmaster methods'.")
     ] = "auto",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method.")
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the method.")
     ] = None,
     coarsen: Coarsen = None,
     budget: Time = None,
@@ -63,7 +63,7 @@ def place(
     report: ReportFile = None,
     as_json: Json = False,
 ) -> None:
-    """Place a model: find a placement and prove how good it is."""
+    """Find a placement and prove how close to optimal it is."""
     seconds, parameters = read_seconds(budget), read_parameters(set_)
     from loadmaster import api
     from loadmaster.files import check_writable
@@ -85,7 +85,7 @@ def place(
             on_progress=progress,
         )
     if solution.stopped == "interrupted":
-        say("interrupted: this is the best so far")
+        say("interrupted: this is the best placement so far")
     lost: InputError | None = None
     if output is not None:
         try:
@@ -115,13 +115,13 @@ def evaluate(
         typer.Option(
             "--placement",
             metavar="P",
-            help='A plan, {"placement": {op: device}}, or a split.',
+            help='Plan file, {"placement": {op: device}}, or a published split.',
             show_default=False,
         ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Evaluate a given placement: cost, loads, memory, violations."""
+    """Evaluate a given placement: cost, load, memory, violations."""
     from loadmaster import api, report
 
     problem, given = asked.placement(placement)
@@ -134,7 +134,11 @@ def compare(
     asked: Asked,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="A,B,C", help="Methods to compare; by default all that can."),
+        typer.Option(
+            "--methods",
+            metavar="A,B,C",
+            help="Methods to compare; default: every method that supports the problem.",
+        ),
     ] = None,
     coarsen: Coarsen = None,
     budget: Time = None,
@@ -143,7 +147,7 @@ def compare(
     report: ReportFile = None,
     as_json: Json = False,
 ) -> None:
-    """Compare methods, each with the same budget."""
+    """Compare methods, each with the same search budget."""
     seconds = read_seconds(budget)
     from loadmaster import api
     from loadmaster.files import check_writable
@@ -170,7 +174,7 @@ def compare(
             on_progress=progress,
         )
     if len(results) < len(names) or getattr(results[-1], "stopped", "") == "interrupted":
-        say("interrupted: this is what was found so far")
+        say("interrupted: these are the results so far")
     documents = [
         failure_document(problem, name, result, seed=seed)
         if isinstance(result, NoPlacementError)

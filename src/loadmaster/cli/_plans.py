@@ -32,7 +32,7 @@ def write_report(
 
     text = html_report(problem, solutions, failures=failures, measured=measured, versions=versions())
     write_atomically(path, text.encode())
-    say(f"the report is in {path}")
+    say(f"report written to {path}")
 
 
 def export(
@@ -43,22 +43,24 @@ def export(
             "--format",
             "-f",
             metavar="openvino|onnxruntime|device-map|split-points|dot",
-            help="Format to write.",
+            help="Output format.",
         ),
     ] = "openvino",
     onnx: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="onnxruntime: copy this model to --output with annotations in it."),
+        typer.Option(metavar="FILE", help="onnxruntime: write an annotated copy of this model to --output."),
     ] = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Write a plan for another program: OpenVINO, ONNX Runtime, PyTorch or Graphviz."""
+    """Export a plan to OpenVINO, ONNX Runtime, PyTorch or Graphviz."""
     from loadmaster import api
     from loadmaster.files import write_atomically
     from loadmaster.plan import Plan
+    from loadmaster.report import to_json
 
     if onnx is not None:
         if format != "onnxruntime" or output is None:
@@ -66,27 +68,36 @@ def export(
                 "--onnx needs --format onnxruntime and an --output to write the annotated model to"
             )
         found = api.annotate_onnx(Plan.load(plan), onnx, output)
-        say(f"{found:,} nodes are annotated in {output}")
+        if as_json:
+            typer.echo(to_json({"format": format, "output": output, "annotated": found}))
+        else:
+            say(f"annotated {found:,} nodes in {output}")
         return
     text = api.export(Plan.load(plan), format)
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
+    if output is not None:
         write_atomically(output, text.encode())
+    if as_json:
+        written = {"output": output} if output is not None else {"text": text}
+        typer.echo(to_json({"format": format, **written}))
+    elif output is None:
+        typer.echo(text, nl=False)
 
 
 def report(
     plans: Annotated[
         list[str],
         typer.Argument(
-            metavar="PLAN...", help="Plans of one problem: the cheapest is shown.", show_default=False
+            metavar="PLAN...",
+            help="Plans for the same problem; the one with the lowest cost is shown.",
+            show_default=False,
         ),
     ],
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="HTML", help="Write the report to this file.")
     ] = "report.html",
+    as_json: Json = False,
 ) -> None:
-    """Show plans in a browser: graph, timeline, placers, memory, in one HTML file."""
+    """Write an HTML report: graph, timeline, memory and placers."""
     from loadmaster.files import check_writable
     from loadmaster.plan import Plan
 
@@ -96,26 +107,33 @@ def report(
     for path, plan in zip(plans, loaded, strict=True):
         if plan.problem() != problem:
             raise InputError(
-                f"{path}: is a plan of another problem than {plans[0]}: give plans of one problem"
+                f"{path}: is a plan for a different problem than {plans[0]}: give plans for the same problem"
             )
     best = min(loaded, key=lambda plan: plan.solution().cost)
     write_report(
         output, problem, [plan.solution() for plan in loaded], measured=best.document.get("measured")
     )
+    if as_json:
+        from loadmaster.report import to_json
+
+        typer.echo(to_json({"output": output, "plan": best.source}))
 
 
 def explain(
     plan: PlanFile,
     op: Annotated[
-        str | None, typer.Argument(metavar="[OP]", help="One op, by name.", show_default=False)
+        str | None, typer.Argument(metavar="OP", help="Explain only this op.", show_default=False)
     ] = None,
     again: Annotated[
         str | None,
-        typer.Option("--re-place", metavar="TIME", help="Search again for every what-if, for so long each."),
+        typer.Option("--re-place", metavar="TIME", help="Search again for every what-if, this long each."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Explain a plan: bottleneck, critical path, cuts, waits, what-ifs; or why one op is where it is."""
+    """Explain a plan, or why an op is on its device.
+
+    Shows the bottleneck, the critical path, the most expensive transfers, idle time and what-ifs.
+    """
     from loadmaster import report
     from loadmaster.plan import Plan
 
@@ -156,11 +174,13 @@ def _similar(op: str, names: Sequence[str]) -> str:
 
 
 def diff(
-    first: Annotated[str, typer.Argument(metavar="A", help="A plan.", show_default=False)],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another plan.", show_default=False)],
+    first: Annotated[str, typer.Argument(metavar="A", help="Plan file.", show_default=False)],
+    second: Annotated[
+        str, typer.Argument(metavar="B", help="Plan file to compare it with.", show_default=False)
+    ],
     as_json: Json = False,
 ) -> None:
-    """Show what differs between two plans: cost, loads, and the ops that moved."""
+    """Compare two plans: cost, load per device, ops that moved."""
     from loadmaster import report
     from loadmaster.plan import Plan
 
@@ -173,29 +193,35 @@ def trace(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="JSON", help="Write the trace to this file.")
     ] = "trace.json",
+    as_json: Json = False,
 ) -> None:
     """Write the schedule as a trace for Perfetto or chrome://tracing."""
     import json
 
     from loadmaster.files import write_atomically
     from loadmaster.plan import Plan
-    from loadmaster.report import trace_document
+    from loadmaster.report import to_json, trace_document
 
     loaded = Plan.load(plan)
     document = trace_document(loaded.problem(), loaded.placement(), measured=loaded.document.get("measured"))
     write_atomically(output, json.dumps(document, allow_nan=False).encode())
-    say(f"the trace is in {output}: open it at ui.perfetto.dev")
+    say(f"trace written to {output}: open it at ui.perfetto.dev")
+    if as_json:
+        typer.echo(to_json({"output": output, "events": len(document["traceEvents"])}))
 
 
 def lint(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan.", show_default=False)],
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="Plan file.", show_default=False)],
     model: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="The model that it should fit.")
+        str | None, typer.Option("--model", metavar="MODEL", help="Model to check the plan against.")
     ] = None,
     shape: Shapes = None,
     as_json: Json = False,
 ) -> None:
-    """Say what is wrong or foolish about a plan; exit code 1 where it must not be run."""
+    """Check a plan for errors and likely mistakes.
+
+    The exit code is 1 if the plan must not be run.
+    """
     from loadmaster import api
     from loadmaster.plan import Plan
     from loadmaster.report import to_json
@@ -207,6 +233,6 @@ def lint(
         for finding in findings:
             typer.echo(f"{finding.level}: {finding.text} [{finding.rule}]")
         if not findings:
-            typer.echo("nothing to complain of")
+            typer.echo("no problems found")
     if any(finding.level == "error" for finding in findings):
         raise typer.Exit(1)

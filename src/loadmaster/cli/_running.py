@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["devices", "optimize", "profile", "run"]
 
 Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="An OpenVINO IR (.xml) or an ONNX model.", show_default=False)
+    str, typer.Argument(metavar="MODEL", help="OpenVINO IR (.xml) or ONNX model.", show_default=False)
 ]
 DeviceList = Annotated[
     list[str] | None,
@@ -24,25 +24,29 @@ DeviceList = Annotated[
         "--device",
         "-d",
         metavar="NAME=cpu:…",
-        help="A device, or a TOML file: 'B=cpu:core=1,precision=bf16'.",
+        help="Device, e.g. 'B=cpu:core=1,precision=bf16', or a TOML file of devices.",
     ),
 ]
 CacheFile = Annotated[
     str | None,
     typer.Option(
-        "--cache", metavar="FILE", help="Where measurements are kept; by default in the user's cache folder."
+        "--cache", metavar="FILE", help="File that keeps measurements; default: in the user's cache folder."
     ),
 ]
 Clock = Annotated[
     str,
     typer.Option(
-        metavar="wall|core", help="wall: drop disturbed samples. core: time on the core, for busy machines."
+        metavar="wall|core",
+        help="wall: elapsed time, disturbed samples dropped. core: CPU time, for busy machines.",
     ),
 ]
 
 
 def devices(device: DeviceList = None, as_json: Json = False) -> None:
-    """List what models can run on here; with --device also check these."""
+    """List the devices of this machine that can run models.
+
+    With --device, also check those given.
+    """
     from loadmaster import api, report
 
     document = api.devices(device or ())
@@ -54,20 +58,21 @@ def profile(
     device: DeviceList = None,
     shape: Shapes = None,
     cache: CacheFile = None,
-    refresh: Annotated[bool, typer.Option("--refresh", help="Measure again what the cache knows.")] = False,
-    cut_fused: Annotated[
-        bool, typer.Option("--cut-fused", help="Let plans cut what a device runs as one.")
-    ] = False,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Ignore cached measurements.")] = False,
+    cut_fused: Annotated[bool, typer.Option("--cut-fused", help="Allow splitting fused ops.")] = False,
     clock: Clock = "wall",
     output: Annotated[
         str | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Write the problem, for 'place' and the other commands."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the measured problem, as input for 'place' and other commands.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure what every op takes on every device, and what a cut costs."""
+    """Measure op times on every device, and transfer times."""
     from loadmaster import api, report
     from loadmaster.files import check_writable, write_atomically
     from loadmaster.plan import problem_document
@@ -88,21 +93,24 @@ def profile(
 
 def run(
     model: Model,
-    plan: Annotated[str, typer.Option("--plan", metavar="PLAN", help="What 'place -o' wrote.")],
+    plan: Annotated[str, typer.Option("--plan", metavar="PLAN", help="Plan file written by 'place -o'.")],
     device: DeviceList = None,
     shape: Shapes = None,
-    samples: Annotated[int, typer.Option(min=3, help="Undisturbed runs of each.")] = 30,
+    samples: Annotated[int, typer.Option(min=3, help="Clean samples per candidate.")] = 30,
     baselines: Annotated[
-        bool, typer.Option(help="Also run each device alone, and HETERO's own choice.")
+        bool, typer.Option(help="Also measure each device alone and OpenVINO HETERO's own placement.")
     ] = True,
     clock: Clock = "wall",
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="PLAN", help="Write the plan with what was measured."),
+        typer.Option("--output", "-o", metavar="PLAN", help="Write the plan with the measurements added."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a plan: check its outputs against the unplaced model, then measure it beside its baselines."""
+    """Run a plan, verify its outputs and measure it.
+
+    Outputs are compared with those of the unplaced model; baselines are measured, too.
+    """
     from loadmaster import api, report
     from loadmaster.files import check_writable
     from loadmaster.plan import Plan
@@ -128,39 +136,47 @@ def optimize(
             "--device",
             "-d",
             metavar="NAME=cpu:…",
-            help="A device, or a TOML file; by default one per core.",
+            help="Device, or a TOML file of devices; default: one per core.",
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="For everything: profile, place, run.")
+        str, typer.Option(metavar="TIME", help="Total time to profile, place and run.")
     ] = "120s",
     execution: Annotated[
-        str, typer.Option("--model", metavar="concurrent|pipeline", help="One request, or a stream.")
+        str,
+        typer.Option(
+            "--model",
+            metavar="concurrent|pipeline",
+            help="Execution model: one request at a time, or a stream of requests.",
+        ),
     ] = "concurrent",
     method: Annotated[
-        str, typer.Option(metavar="NAME", help="What places, before anything is run; e.g. hsdag.")
+        str, typer.Option(metavar="NAME", help="Placement method, e.g. hsdag; see 'loadmaster methods'.")
     ] = "auto",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method.")
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the method.")
     ] = None,
     shape: Shapes = None,
-    samples: Annotated[int, typer.Option(min=3, help="Undisturbed runs of each.")] = 30,
+    samples: Annotated[int, typer.Option(min=3, help="Clean samples per candidate.")] = 30,
     clock: Annotated[
         str,
         typer.Option(
             metavar="auto|wall|core",
-            help="wall: drop disturbed samples. core: time on the cores. auto: core if the machine is too busy.",
+            help="wall: elapsed time, disturbed samples dropped. core: CPU time. auto: core if wall is too noisy.",
         ),
     ] = "auto",
     cache: CacheFile = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="PLAN", help="Write the plan to this file.")
     ] = "plan.json",
     report: ReportFile = None,
     as_json: Json = False,
 ) -> None:
-    """Find the placement that is really fastest here: profile, place, run the best few, verify."""
+    """Find the placement that runs fastest on this machine.
+
+    Profiles the model, places it, runs the best candidates, verifies their outputs and keeps the fastest.
+    """
     from loadmaster import api
     from loadmaster import optimize as main_job
     from loadmaster.files import check_writable

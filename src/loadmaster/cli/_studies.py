@@ -16,24 +16,29 @@ __all__ = ["reproduce"]
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="hsdag|gdp|exact", help="Whose tables.", show_default=False)],
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller run, in minutes.")] = False,
-    seeds: Annotated[int, typer.Option(help="How many seeds for what is random.", min=1)] = 3,
+    name: Annotated[
+        str, typer.Argument(metavar="hsdag|gdp|exact", help="Paper to reproduce.", show_default=False)
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller run that takes minutes.")] = False,
+    seeds: Annotated[int, typer.Option(help="Number of random seeds.", min=1)] = 3,
     workloads: Annotated[
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="exact: the published workloads; by default what LOADMASTER_WORKLOADS says.",
+            help="exact: folder of the published workloads; default: $LOADMASTER_WORKLOADS.",
         ),
     ] = None,
-    only: Annotated[str, typer.Option(metavar="TEXT", help="Only models with this in their name.")] = "",
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Only models whose name contains this.")] = "",
     out: Annotated[
-        str, typer.Option(metavar="FOLDER", help="Where the page, its plots and its rows go.")
+        str, typer.Option(metavar="FOLDER", help="Folder for the page, its plots and its data.")
     ] = "docs/reproduction",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the rows of an earlier run.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard the results of an earlier run.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make the tables of a paper again, beside the published numbers; goes on where a run was stopped."""
+    """Reproduce the tables of a paper next to the published ones.
+
+    An interrupted run resumes where it stopped.
+    """
     from loadmaster.report import to_json
     from loadmaster.studies import Scope, require_plots
     from loadmaster.studies import reproduce as run

@@ -24,7 +24,7 @@ KEY = "layer_ann"
 def layer_assignment(plan: Plan) -> str:
     """The value of the session option, and the annotation of every node, as JSON.
 
-    ONNX Runtime takes an assignment as a wish: a node that the provider has no kernel for goes elsewhere, and one
+    ONNX Runtime treats an assignment as a hint: a node that the provider has no kernel for goes elsewhere, and one
     session uses one GPU of a kind.
     """
     problem = plan.problem()
@@ -75,7 +75,7 @@ def annotate(plan: Plan, model: onnx.ModelProto) -> int:
         node.metadata_props.add(key=KEY, value=label[name])
         found += 1
     if not found:
-        raise InputError(f"{plan.source}: is a plan for another model: it names none of the nodes")
+        raise InputError(f"{plan.source}: is a plan for a different model: it names none of the nodes")
     return found
 
 

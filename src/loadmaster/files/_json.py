@@ -90,7 +90,7 @@ def _reject_double_keys(text: bytes, source: str) -> None:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise InputError(f"{source}: the key {shown(key)} is there twice in one object")
+                raise InputError(f"{source}: the key {shown(key)} appears twice in one object")
             seen.add(key)
 
     json.loads(text, object_pairs_hook=once)

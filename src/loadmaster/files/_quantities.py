@@ -28,7 +28,7 @@ class Quantity:
 SECONDS = Quantity("a time", "seconds", '"10 us"')
 BYTES = Quantity("an amount of memory", "bytes", '"16 GiB"')
 BYTES_PER_SECOND = Quantity("a bandwidth", "bytes per second", '"12 GB/s"')
-FLOP_PER_SECOND = Quantity("a computing speed", "floating point operations per second", '"9.3 TFLOP/s"')
+FLOP_PER_SECOND = Quantity("a compute speed", "floating-point operations per second", '"9.3 TFLOP/s"')
 COUNT = Quantity("a plain number", "no unit", "1.5e5")
 
 DECIMAL = {

@@ -148,7 +148,7 @@ class Table:
         """Every key must be one of these."""
         for key in self.value:
             if key not in known:
-                self.fail(key, f"is not a key that is known here: choose from {', '.join(known)}")
+                self.fail(key, f"is not a known key: choose from {', '.join(known)}")
 
     def require(self, key: str) -> Any:
         """The raw value."""
@@ -160,7 +160,7 @@ class Table:
         """A string."""
         value = self.value.get(key, default) if default is not None else self.require(key)
         if not isinstance(value, str):
-            self.fail(key, f"must be a text in quotes, not {shown(value)}")
+            self.fail(key, f"must be a string in quotes, not {shown(value)}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ class Table:
         value = self.value.get(key, [])
         entries = [value] if isinstance(value, str) else value
         if not isinstance(entries, list) or any(not isinstance(entry, str) for entry in entries):
-            self.fail(key, f"must be a text in quotes or a list of them, not {shown(value)}")
+            self.fail(key, f"must be a string in quotes or a list of them, not {shown(value)}")
         return tuple(entries)
 
     def quantity(

@@ -66,7 +66,7 @@ class GraphBuilder:
         if not name:
             raise GraphError(f"op {len(self._names)} has an empty name")
         if name in self.index:
-            raise GraphError(f"op {name!r} is there twice: names must be unique")
+            raise GraphError(f"op {name!r} appears twice: names must be unique")
         for what, number in (
             ("flops", flops),
             ("bytes_read", bytes_read),
@@ -100,7 +100,7 @@ class GraphBuilder:
     def edge(self, tensor: int, consumer: int | str) -> None:
         """Let ``consumer`` read ``tensor``."""
         if not 0 <= tensor < len(self._producer):
-            raise GraphError(f"tensor {tensor} is not there (there are {len(self._producer)})")
+            raise GraphError(f"tensor {tensor} does not exist (there are {len(self._producer)})")
         producer = self._names[self._producer[tensor]]
         v = self._resolve(consumer, f"a consumer of a tensor of op {producer!r}")
         if v == self._producer[tensor]:
@@ -113,7 +113,7 @@ class GraphBuilder:
                 raise GraphError(f"{what} is {op!r}, which is not an op of the graph")
             return self.index[op]
         if not 0 <= op < len(self._names):
-            raise GraphError(f"{what} is op {op}, which is not there (there are {len(self._names)})")
+            raise GraphError(f"{what} is op {op}, which does not exist (there are {len(self._names)})")
         return int(op)
 
     def build(self) -> Graph:
@@ -121,7 +121,7 @@ class GraphBuilder:
 
         Raises
         ------
-        GraphError : names the ops of a cycle, the edge that is there twice, or the number that is too large.
+        GraphError : names the ops of a cycle, the edge that appears twice, or the number that is too large.
         """
         counts = [len(c) for c in self._consumers]
         ptr = np.zeros(len(counts) + 1, np.int32)

@@ -25,8 +25,8 @@ def check_graph(graph: Graph) -> Graph:
 
     Raises
     ------
-    GraphError : an array is of the wrong type or length, a name is empty or there twice, a shape or a number is
-        impossible, a tensor or an edge has an end that is not there, an edge is there twice, or there is a cycle.
+    GraphError : an array is of the wrong type or length, a name is empty or appears twice, a shape or a number is
+        impossible, a tensor or an edge has an end that is not there, an edge appears twice, or there is a cycle.
     """
     _check_labels(graph)
     _check_arrays(graph)
@@ -48,14 +48,14 @@ def _check_labels(graph: Graph) -> None:
     for what, texts in {"an op's name": graph.names, "an op's type": graph.op_types}.items():
         for text in texts:
             if not isinstance(text, str):
-                raise GraphError(f"{what} must be a text, not a {type(text).__name__}")
+                raise GraphError(f"{what} must be a string, not a {type(text).__name__}")
     if "" in graph.names:
         raise GraphError(f"op {graph.names.index('')} has an empty name")
     if len(set(graph.names)) < graph.n:
         seen: set[str] = set()
         for name in graph.names:
             if name in seen:
-                raise GraphError(f"op {name!r} is there twice: names must be unique")
+                raise GraphError(f"op {name!r} appears twice: names must be unique")
             seen.add(name)
     for name, shapes in zip(graph.names, graph.output_shapes, strict=True):
         for shape in shapes:
@@ -105,13 +105,13 @@ def _check_amounts(
 def _check_range(ops: Any, n: int, what: str) -> None:
     bad = np.flatnonzero((ops < 0) | (ops >= n))
     if len(bad):
-        raise GraphError(f"{what} is op {ops[bad[0]]}, which is not there (there are {n})")
+        raise GraphError(f"{what} is op {ops[bad[0]]}, which does not exist (there are {n})")
 
 
 def _check_pointers(graph: Graph) -> None:
     ptr = graph.consumer_ptr
     if ptr[0] != 0 or ptr[-1] != graph.edges or (ptr[1:] < ptr[:-1]).any():
-        raise GraphError(f"the pointers to the consumers of tensors must rise from 0 to {graph.edges}")
+        raise GraphError(f"the pointers to the consumers of tensors must increase from 0 to {graph.edges}")
 
 
 def _check_edges(graph: Graph) -> None:
@@ -126,7 +126,7 @@ def _check_edges(graph: Graph) -> None:
     if len(twice):
         t, v = divmod(int(key[twice[0]]), graph.n)
         raise GraphError(
-            f"the edge from op {names[graph.tensor_producer[t]]!r} to op {names[v]!r} is there twice"
+            f"the edge from op {names[graph.tensor_producer[t]]!r} to op {names[v]!r} appears twice"
         )
     tail, head = graph.arcs
     order = topological_order(graph.n, tail, head)

@@ -67,7 +67,7 @@ def parse_workload(data: Any, source: str) -> Workload:
 
     Raises
     ------
-    InputError : a field is missing or wrong, a node id is there twice, the out-edges of a node differ in
+    InputError : a field is missing or wrong, a node id appears twice, the out-edges of a node differ in
         cost, or an edge leads from the backward to the forward pass.
     """
     record = Record(data, source)
@@ -80,7 +80,7 @@ def parse_workload(data: Any, source: str) -> Workload:
         number = node.integer("id", minimum=None)
         node.where = f"{source}: node {shown(number)}"
         if number in index:
-            raise InputError(f"{node.where} is there twice")
+            raise InputError(f"{node.where} appears twice")
         supported = node.flag("supportedOnFpga", True)
         cpu.append(node.number("cpuLatency") / 1000.0)
         acc.append(node.number("fpgaLatency") / 1000.0 if supported else np.inf)

@@ -38,19 +38,19 @@ class Device:
     bandwidth: float | None = None
     """Bytes per second to and from the device's own memory."""
     launch: float = 0.0
-    """Seconds that every op costs at least."""
+    """Seconds that every op takes at least (launch overhead)."""
     precisions: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Peaks in other number formats (:data:`PRECISIONS`)."""
+    """Peaks in other precisions (:data:`PRECISIONS`)."""
     efficiency: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Kind of op -> share of the peak that such ops reach; ``default`` for the kinds that are not there,
+    """Kind of op -> share of the peak that such ops reach; ``default`` for the kinds not listed,
     ``bandwidth`` for the share of the memory bandwidth."""
     saturation: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Kind of op (or ``default``) -> elements of output at which half of the speed is reached."""
+    """Kind of op (or ``default``) -> output elements at which half of the peak speed is reached."""
     weight_bandwidth: float | None = None
     """Bytes per second at which weights are read; None is ``bandwidth``. On a CPU activations come from its
     caches."""
     model: str = ""
-    """What is sold under which name."""
+    """The product's name."""
     source: tuple[str, ...] = ()
     """Where the figures come from."""
 
@@ -70,7 +70,7 @@ class Device:
             raise InputError(f"device {self.name!r}: capacity must be >= 0, not {self.capacity}")
 
     def peak(self, precision: str = "fp32") -> float | None:
-        """Peak operations per second in a number format; a format without a figure runs as fast as fp32."""
+        """Peak operations per second in a precision; one without a figure runs as fast as fp32."""
         if precision not in PRECISIONS:
             raise InputError(f"the precision {precision!r} is unknown: choose one of {', '.join(PRECISIONS)}")
         return self.flops if precision == "fp32" else self.precisions.get(precision, self.flops)
@@ -92,7 +92,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The devices of one machine.
+    """Devices and the links between them.
 
     ``links[d][e]`` is the link from device d to device e (None on the diagonal); empty where transfer costs
     are given from outside. ``host`` is the index of the device whose memory is the host's. ``source`` says
@@ -116,7 +116,7 @@ class Cluster:
             )
         for name in names:
             if names.count(name) > 1:
-                raise InputError(f"cluster {self.name!r}: device {name!r} is there twice")
+                raise InputError(f"cluster {self.name!r}: device {name!r} appears twice")
         if not 0 <= self.host < len(self.devices):
             raise InputError(
                 f"cluster {self.name!r}: host {self.host} is not one of its {len(self.devices)} devices"

@@ -50,7 +50,7 @@ def parse_cluster(
         made = _devices(entry, (counts or {}).get(entry.value.get("name", "")))
         for device in made:
             if device.name in [other.name for other in devices]:
-                entry.fail("name", f"gives a second device called {device.name!r}")
+                entry.fail("name", f"defines a second device called {device.name!r}")
         devices += made
         entries += [entry] * len(made)
         if len(devices) > MOST_DEVICES:
@@ -170,7 +170,7 @@ def _pairs(entry: Table, names: list[str]) -> list[tuple[int, int]]:
     ``gpu*``."""
     if "between" in entry:
         if "from" in entry or "to" in entry:
-            entry.fail("between", "stands for both directions: leave out 'from' and 'to'")
+            entry.fail("between", "applies to both directions: leave out 'from' and 'to'")
         ends = entry.texts("between")
         if len(ends) != 2:
             entry.fail("between", f"must be a list of two devices, not {list(ends)!r}")
@@ -182,7 +182,7 @@ def _pairs(entry: Table, names: list[str]) -> list[tuple[int, int]]:
         pairs = [(d, e) for d in tails for e in heads]
     pairs = [(d, e) for d, e in pairs if d != e]
     if not pairs:
-        entry.fail(None, "joins a device to itself only")
+        entry.fail(None, "connects a device only to itself")
     return pairs
 
 

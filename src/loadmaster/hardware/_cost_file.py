@@ -62,7 +62,7 @@ def read_costs(path: str | Path, graph: Graph, cluster: Cluster, *, precision: s
 
     Raises
     ------
-    InputError : an op or a device is missing, unknown or there twice, or a time is wrong; the message names
+    InputError : an op or a device is missing, unknown or given twice, or a time is wrong; the message names
         the line.
     """
     text = read_text(path)
@@ -90,7 +90,7 @@ def read_costs(path: str | Path, graph: Graph, cluster: Cluster, *, precision: s
         if found is None:
             sheet.fail(
                 1,
-                f"op {op!r} is missing: add its row, or a row '*' with 'estimate' for all that are not there",
+                f"op {op!r} is missing: add its row, or a row '*' with 'estimate' for all missing ops",
             )
         for d, device in enumerate(cluster.names):
             time[v, d], origin[v, d] = _time(sheet, found, op, device)
@@ -154,14 +154,14 @@ def _read_csv(text: str, source: str) -> _Sheet:
                 )
             twice = [name for name, count in Counter(header).items() if count > 1]
             if twice:
-                sheet.fail(line, f"the column {shown(twice[0])} is there twice")
+                sheet.fail(line, f"the column {shown(twice[0])} appears twice")
             continue
         if len(cells) != len(header):
             sheet.fail(line, f"there are {len(cells)} cells, but the header has {len(header)}")
         row = dict(zip(header, cells, strict=True))
         op = row.pop("op")
         if op in sheet.rows:
-            sheet.fail(line, f"op {op!r} is there twice (first in line {sheet.rows[op].line})")
+            sheet.fail(line, f"op {op!r} appears twice (first in line {sheet.rows[op].line})")
         origin = row.pop("provenance", None)
         sheet.rows[op] = _Row(line, dict(row), dict.fromkeys(row, line), origin)
     if not header:
@@ -177,9 +177,7 @@ def _read_json(text: str, source: str) -> _Sheet:
     for key in data:
         if key not in ("times", "provenance"):
             line = keys.line(keys.find(key, 0))
-            raise InputError(
-                f"{source}, line {line}: {key!r} is not a key that is known here: 'times', 'provenance'"
-            )
+            raise InputError(f"{source}, line {line}: {key!r} is not a known key: 'times', 'provenance'")
     sheet = _Sheet(source, {}, data.get("provenance", "imported"))
     at = keys.find("times", 0)
     for op, entries in data["times"].items():

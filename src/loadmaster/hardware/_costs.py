@@ -77,19 +77,19 @@ def scale_to(costs: Costs, graph: Graph, cluster: Cluster, totals: Mapping[str, 
             if len(unsupported):
                 op = graph.names[unsupported[0]]
                 raise InputError(
-                    f"device {cluster.names[d]!r} does not support op {op!r}, so it has no total to scale to"
+                    f"device {cluster.names[d]!r} does not support op {op!r}, so its total cannot be scaled"
                 )
             with np.errstate(over="ignore"):
                 now = float(time[:, d].sum())
             if now <= 0:
                 raise InputError(
-                    f"all ops take no time on device {cluster.names[d]!r}, so it cannot be scaled"
+                    f"no op takes any time on device {cluster.names[d]!r}, so it cannot be scaled"
                 )
             with np.errstate(over="ignore", invalid="ignore"):
                 time[:, d] *= total / now
             if not np.isfinite(time[:, d]).all():
                 raise InputError(
-                    f"the times on device {cluster.names[d]!r} (in all {now:g} s) cannot be scaled to {total:g} s"
+                    f"the times on device {cluster.names[d]!r} ({now:g} s in total) cannot be scaled to {total:g} s"
                 )
     said = ", ".join(f"{device}={total:g} s" for device, total in totals.items())
     return replace(costs, time=time, text=f"{costs.text}, scaled to {said}") if said else costs

@@ -19,7 +19,7 @@ NAMES = ("hsdag", "hsdag-study", "laptop", "p100-2", "p100-4", "p100-8", "2acc+1
 
 
 def preset_names() -> tuple[str, ...]:
-    """The presets that ``loadmaster clusters`` lists; ``p100-<k>`` and ``<k>acc+<l>cpu`` take any number."""
+    """The presets that ``loadmaster clusters`` lists; ``p100-<k>`` and ``<k>acc+<l>cpu`` work with any numbers."""
     return NAMES
 
 
@@ -40,7 +40,7 @@ def preset(name: str) -> Cluster:
         return accelerators(int(match[1]), int(match[2] or 0))
     raise InputError(
         f"there is no cluster called {shown(name)}: give a file that ends in .toml, or one of {', '.join(NAMES)} "
-        "(p100-<k> and <k>acc+<l>cpu take any number)"
+        "(p100-<k> and <k>acc+<l>cpu work with any numbers)"
     )
 
 
@@ -60,7 +60,7 @@ def accelerators(k: int, cpus: int = 1, *, capacity: float = 16 * 2**30) -> Clus
     """
     if k < 0 or cpus < 0 or k + cpus == 0:
         raise InputError(f"a cluster needs at least one device, not {k} accelerators and {cpus} CPUs")
-    round_numbers = ("round numbers of no machine in particular",)
+    round_numbers = ("round numbers, not a real machine",)
     devices = [
         Device(
             f"acc{i}",

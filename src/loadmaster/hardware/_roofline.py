@@ -52,8 +52,8 @@ def roofline(graph: Graph, cluster: Cluster, *, precision: str = "fp32") -> Floa
         beyond = np.flatnonzero(~np.isfinite(time[:, d]))  # infinite would mean: not supported
         if len(beyond):
             raise InputError(
-                f"op {graph.names[beyond[0]]!r} on device {device.name!r}: its time is beyond all numbers: too much "
-                "work for the op, or too low a speed of the device"
+                f"op {graph.names[beyond[0]]!r} on device {device.name!r}: its estimated time overflows: the op has "
+                "too much work, or the device is too slow"
             )
     return time
 

@@ -82,7 +82,7 @@ class Optimized:
     alone: str
     """Name of the best single device."""
     pays: bool
-    """Whether the plan is faster than the best single device beyond the noise; if not, the plan is that device."""
+    """Whether the plan is measurably faster than the best single device; if not, the plan is that device."""
     predicted: float | None
     fit: OverlapFit
     screened: Mapping[str, float]
@@ -161,7 +161,7 @@ def optimize(
         except BusyError as error:
             if clock != "auto" or by == "core":
                 raise
-            say(f"{error}; going on by the time on the cores (--clock core), which other work disturbs less")
+            say(f"{error}; continuing with CPU time (--clock core), which other work disturbs less")
     raise AssertionError("one of the clocks returns or raises")
 
 
@@ -195,10 +195,10 @@ def optimize_by(
     """
     began = time.monotonic()
     if model not in MODELS:
-        raise InputError(f"--model {model!r}: there is a runtime for {', '.join(MODELS)}")
+        raise InputError(f"--model {model!r} cannot be run: choose one of {', '.join(MODELS)}")
     if len(devices) < 2:
         raise InputError("there is nothing to place on one device: give at least two, e.g. --device B=cpu")
-    say("profiling: what every op takes on every device")
+    say("profiling: every op on every device")
     profile = profile_model(path, devices, shapes, cache=cache, clock=clock, links_too=False)
     plain = profile.problem(model=MODELS[model])
     cores = overlapping_cores(devices)
@@ -211,7 +211,7 @@ def optimize_by(
             fit = work.fitted(fit)
             bounded = work.round(fit, 2)
         screened, best, first = _screen(session, work.tried, alone, end, say)
-        say("measuring the winner afresh, beside each device alone and all cores")
+        say("measuring the best plan again, along with each device alone and all cores")
         lines = _final(session, alone, first, best, devices, cores, samples, end)
         engine, used = session.engine, session.worker.cores
     found = next(line.measurement for line in lines if line.name == "best plan") if best else None
@@ -260,7 +260,7 @@ def _alone(session: OpenVinoSession, profile: ModelProfile) -> dict[str, Candida
         seen.add(kind)
         found[spec.name] = session.alone(spec.name)
     if not found:
-        raise RunError("no device can run the whole model alone, so that there is nothing to compare with")
+        raise RunError("no device can run the whole model alone, so there is nothing to compare with")
     return found
 
 
@@ -287,7 +287,7 @@ class _Search:
         """Place with every price of a cut; the solution at the price that is believed."""
         first: Solution | None = None
         for price in PRICES:
-            self.say(f"placing, round {number}: a cut taken {price:g}x as dear, {self.share:.0f} s")
+            self.say(f"placing, round {number}: transfer costs x{price:g}, {self.share:.0f} s")
             problem = fit.applied(self.plain, price=price)
             # The portfolio's answer is refined by what its pieces would take; another method is on its own.
             alone = self.placer.name != "auto"
@@ -297,7 +297,7 @@ class _Search:
             refined = solution.placement
             if solution.stopped != "interrupted" and not alone:
                 refined = refine(self.plain, refined, fit, seconds=self.share / 2, seed=self.seed)
-            self._load(f"round {number}, cuts {price:g}x", refined, fit)
+            self._load(f"round {number}, transfer costs x{price:g}", refined, fit)
             if solution.stopped == "interrupted":  # go on with what there is
                 self.interrupted = True
                 break
@@ -319,7 +319,7 @@ class _Search:
         except RunError as error:  # one that does not run is no candidate; the others may be
             if not self.session.worker.alive:
                 raise
-            self.say(f"{name} is left out: {error}")
+            self.say(f"{name} is skipped: {error}")
             return
         self.tried.append(_Tried(name, placement, pieces, candidate))
 

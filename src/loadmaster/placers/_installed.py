@@ -70,7 +70,7 @@ def _load(entry: EntryPoint, own: Collection[str], same: Sequence[EntryPoint]) -
     package = " and ".join(dict.fromkeys(map(_package, same)))
     wrong, placer = "", None
     if entry.name in own:
-        wrong = "Loadmaster has a method of that name itself: that one runs"
+        wrong = "Loadmaster has a method with that name, which is used instead"
     elif len({other.value for other in same}) > 1:
         wrong = "only one package may offer a name: uninstall the others"
     else:

@@ -1,4 +1,4 @@
-"""A portfolio with a deadline: plain rules first, then proofs and search side by side."""
+"""A portfolio with a deadline: plain rules first, then proofs and search in parallel."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ def lineup_of(problem: Problem) -> Lineup:
 class Auto:
     """Runs what suits the problem, and returns the best placement with the best bound.
 
-    The best single device comes first, so that the answer is never worse. Plain rules follow, then the
-    methods that prove something and those that search: every member hears at once of better placements and
-    bounds (``_board.py``). It ends when the gap is closed or the deadline has come. The
-    solution names the member that found the placement and the proof behind the bound.
+    The best single device comes first, so that the answer is never worse. Plain rules follow, then the methods
+    that prove something and those that search: every member learns at once of better placements and bounds
+    (``frame/board.py``). It ends when the gap is closed or the deadline has come. The solution names the member
+    that found the placement and the proof behind the bound.
 
     Under a budget of evaluations the members take turns in a fixed order with fixed shares, so that a run
     repeats.
@@ -128,7 +128,7 @@ class Auto:
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "auto"
-    summary: ClassVar[str] = "a portfolio with a deadline: rules, proofs and search side by side"
+    summary: ClassVar[str] = "a portfolio within one budget: rules, exact methods and search in parallel"
 
     def supports(self, problem: Problem) -> str | None:
         """Everything."""

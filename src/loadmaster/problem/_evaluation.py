@@ -48,13 +48,12 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A placement looked at in detail.
+    """The detailed evaluation of a placement.
 
     ``cost`` is infinite where it is not defined (an unsupported op, a deadlock). ``busy`` is compute and
-    ``comm`` communication time per device; ``load`` is what the pipeline model compares (elsewhere busy +
-    comm). ``memory`` is the additive sum per device, ``peak`` the largest amount alive at once
-    (``concurrent`` only). ``start`` and ``end`` per op are None for ``pipeline``, which has no schedule, and
-    where there is no cost.
+    ``comm`` transfer time per device; ``load`` is what the pipeline model compares (elsewhere busy + comm).
+    ``memory`` is the additive sum per device, ``peak`` the largest amount alive at once (``concurrent`` only).
+    ``start`` and ``end`` per op are None for ``pipeline``, which has no schedule, and where there is no cost.
     """
 
     cost: float

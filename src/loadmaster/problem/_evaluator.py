@@ -35,16 +35,16 @@ class Outcome(NamedTuple):
 
     @property
     def value(self) -> float:
-        """What a search minimises: the cost if feasible, else infinity."""
+        """What a search minimizes: the cost if feasible, else infinity."""
         return self.cost if self.feasible else math.inf
 
 
 class Evaluator(Protocol):
-    """Learns the cost of placements: by simulation, or by measuring."""
+    """Determines the cost of placements, by simulation or by measurement."""
 
     problem: Problem
     evaluations: int
-    """How many costs have been learnt so far."""
+    """Number of evaluations so far."""
 
     def evaluate(self, placement: Placement) -> Outcome:
         """The cost of one placement."""

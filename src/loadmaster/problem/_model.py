@@ -53,7 +53,7 @@ class Concurrent(ExecutionModel):
     """``event``: a free device takes its best ready op; ``static``: it waits for the next op of the fixed
     order."""
     memory: Literal["sum", "peak"] = "sum"
-    """What must fit into a device: everything placed on it, or what is alive at the worst moment."""
+    """What must fit into a device: everything placed on it, or the peak of what is alive at once."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Pipeline(ExecutionModel):
     """``device``: the forward ops of each device are convex; ``chain``: the devices' quotient graph is
     acyclic."""
     comm: Literal["sum", "overlap"] = "sum"
-    """Communication adds to compute, or overlaps with it (the larger of the two)."""
+    """Transfers add to compute, or overlap with it (the larger of the two)."""
     objective: Literal["sum", "fw+bw"] = "sum"
     """Largest forward + backward load of one device (1F1B), or largest forward + largest backward (flush)."""
 

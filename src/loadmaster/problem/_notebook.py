@@ -33,5 +33,5 @@ def problem_html(problem: Problem) -> str:
         )
         for d, device in enumerate(problem.cluster.devices)
     ]
-    head = ("device", "kind", "memory", "supported ops", "all of them")
+    head = ("device", "kind", "memory", "supported ops", "time of all")
     return facts_html("Problem", facts) + rows_html(head, rows)

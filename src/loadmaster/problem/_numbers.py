@@ -79,7 +79,7 @@ def _reject_wrong_indices(problem: Problem) -> None:
     wrong = np.flatnonzero((problem.pin < -1) | (problem.pin >= size))
     if len(wrong):
         raise InputError(
-            f"op {op[wrong[0]]!r} is pinned to device {problem.pin[wrong[0]]}, which is not there"
+            f"op {op[wrong[0]]!r} is pinned to device {problem.pin[wrong[0]]}, which does not exist"
         )
     wrong = np.flatnonzero((problem.class_of < 0) | (problem.class_of >= max(len(op), 1)))
     if len(wrong):
@@ -88,10 +88,10 @@ def _reject_wrong_indices(problem: Problem) -> None:
         )
     if len(op) and not np.bincount(problem.class_of).all():
         gap = int(np.flatnonzero(np.bincount(problem.class_of) == 0)[0])
-        raise InputError(f"colocation class {gap} has no op, though there are classes of higher numbers")
+        raise InputError(f"colocation class {gap} has no op: number the classes without gaps")
     for d in problem.surplus:
         if not 0 <= d < size:
-            raise InputError(f"surplus device {d} is not there (there are {size})")
+            raise InputError(f"surplus device {d} does not exist (there are {size})")
 
 
 def reject_large_sums(problem: Problem) -> None:
@@ -133,8 +133,8 @@ def _limit(values: FloatArray, unit: str, owner: Callable[[int], str], what: str
         return
     worst = int(values.argmax())
     raise InputError(
-        f"{owner(worst)}: {what} is {values[worst]:g}, too large to be added up safely: all such numbers together "
-        f"must be at most {MOST:g} {unit}"
+        f"{owner(worst)}: {what} is {values[worst]:g}, too large to add up safely: the sum of all such "
+        f"numbers must be at most {MOST:g} {unit}"
     )
 
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
-    """What has to be placed where, at which costs, under which constraints.
+    """What is to be placed, on which devices, at which costs and under which constraints.
 
     Solvers see only the arrays; learned placers may also read ``graph`` and ``cluster``, for features. With n
     ops, m tensors and D devices:
@@ -293,7 +293,7 @@ class Problem:
 
     @cached_property
     def priority_order(self) -> IntArray:
-        """(n,) ops by falling upward rank, ties by topological position: a topological order.
+        """(n,) ops by decreasing upward rank, ties by topological position: a topological order.
 
         Ranks are compared in exact arithmetic on the given doubles, so that equal ones tie however they are summed.
         """

@@ -64,7 +64,7 @@ def classes_of(n: int, colocation: Iterable[Iterable[int]]) -> IntArray:
         ops = list(group)
         for v in ops:
             if not 0 <= v < n:
-                raise InputError(f"a colocation list names op {v}, which is not there (there are {n})")
+                raise InputError(f"a colocation list names op {v}, which does not exist (there are {n})")
         for v in ops[1:]:
             a, b = root(ops[0]), root(v)
             parent[max(a, b)] = min(a, b)

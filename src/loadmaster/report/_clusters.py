@@ -56,18 +56,20 @@ def _device_document(device: Device) -> dict[str, Any]:
 
 def clusters_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
     """What ``clusters`` prints without a name."""
-    table = _table("cluster", "devices", "what it is", right=("devices",))
+    table = _table("cluster", "devices", "description", right=("devices",))
     for document in documents:
         name = Text(document["name"], no_wrap=True)
         table.add_row(name, str(len(document["devices"])), Text(document["description"]))
-    more = "p100-<k> and <k>acc+<l>cpu take any number; --cluster also takes a TOML file."
+    more = "p100-<k> and <k>acc+<l>cpu work with any numbers; --cluster also takes a TOML file."
     return Group(table, Text(more, style="dim"))
 
 
 def cluster_tables(document: Mapping[str, Any]) -> RenderableType:
     """What ``clusters NAME`` prints: device by device, those that differ in their name only as one; then the links."""
     parts: list[RenderableType] = [
-        _facts({"cluster": document["name"], "what": document["description"], "host": document["host"]})
+        _facts(
+            {"cluster": document["name"], "description": document["description"], "host": document["host"]}
+        )
     ]
     for names, device in _alike(document["devices"]):
         title = f"{names}  {device['model'] or device['kind']}"
@@ -90,13 +92,13 @@ def _device_facts(device: Mapping[str, Any]) -> dict[str, str]:
             f"{_rate(value, 'FLOP/s')} {key}" for key, value in device["flops"].items() if value
         ),
         "memory": memory,
-        "launch": seconds_text(device["launch"]),
-        "reached": ", ".join(f"{key} {100 * value:g} %" for key, value in device["efficiency"].items()),
-        "half at": ", ".join(f"{key} {value:,.4g}" for key, value in device["saturation"].items()),
+        "launch overhead": seconds_text(device["launch"]),
+        "efficiency": ", ".join(f"{key} {100 * value:g} %" for key, value in device["efficiency"].items()),
+        "half speed at": ", ".join(f"{key} {value:,.4g}" for key, value in device["saturation"].items()),
         "sources": "\n".join(device["source"]),
     }
-    if facts["half at"]:
-        facts["half at"] += " elements"
+    if facts["half speed at"]:
+        facts["half speed at"] += " elements"
     return {key: value for key, value in facts.items() if value}
 
 

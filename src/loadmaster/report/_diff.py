@@ -78,20 +78,21 @@ def diff_tables(document: Mapping[str, Any]) -> RenderableType:
     facts = {}
     if not document["same_graph"]:
         facts["note"] = (
-            f"the plans are of different graphs: {len(document['only_in_first']):,} ops are only in the first, "
+            f"the plans are for different graphs: {len(document['only_in_first']):,} ops only in the first, "
             f"{len(document['only_in_second']):,} only in the second"
         )
     elif not document["same_problem"]:
         facts["note"] = "same graph, but costs, devices, constraints or the execution model differ"
-    facts["moved"] = f"{len(document['moved']):,} ops" + "".join(
-        f"; {entry['ops']:,} {entry['from']} → {entry['to']}" for entry in document["moves"][:4]
-    )
+    facts["moved"] = f"{len(document['moved']):,} ops"
+    if document["moves"]:
+        most = [f"{entry['ops']:,} {entry['from']} → {entry['to']}" for entry in document["moves"][:4]]
+        facts["moved"] += f": {', '.join(most)}{', …' * (len(document['moves']) > 4)}"
     table = _table("", one["source"], two["source"], "change", right=(one["source"], two["source"], "change"))
     rows: list[tuple[str, Any, Any, Any]] = [
         ("cost", one["cost"], two["cost"], seconds_text),
         ("bound", one["bound"], two["bound"], seconds_text),
-        ("transfers", one["cut_seconds"], two["cut_seconds"], seconds_text),
-        ("cut tensors", one["cuts"], two["cuts"], lambda count: f"{count:,}"),
+        ("transfer time", one["cut_seconds"], two["cut_seconds"], seconds_text),
+        ("transferred tensors", one["cuts"], two["cuts"], lambda count: f"{count:,}"),
     ]
     for name in dict.fromkeys((*one["devices"], *two["devices"])):
         for key, form in (("compute", seconds_text), ("memory", bytes_text)):

@@ -155,26 +155,26 @@ def explain_tables(document: Mapping[str, Any]) -> RenderableType:
         "bound": _bound(document),
         "model": _model(document),
         "busiest": f"{worst['device']}: compute {seconds_text(worst['compute'])}, "
-        f"communication {seconds_text(worst['comm'])}",
+        f"transfers {seconds_text(worst['comm'])}",
     }
     noise = document["noise"]
     if noise["low"] is not None:
-        facts["noise"] = (
-            f"op times off by up to {percent(noise['noise'])}: "
-            f"{seconds_text(noise['low'])} to {seconds_text(noise['high'])} in 90 % of {noise['samples']} draws"
+        facts["if times vary"] = (
+            f"{seconds_text(noise['low'])} to {seconds_text(noise['high'])} in 90 % of {noise['samples']} samples with "
+            f"op times off by up to {100 * noise['noise']:g} %"
         )
     parts: list[RenderableType] = [_facts(facts)]
     path = document["critical_path"]
     if path is not None:
-        table = _table("critical path goes through", "for", "of the cost", right=("for", "of the cost"))
+        table = _table("critical path through", "time", "% of cost", right=("time", "% of cost"))
         for where, seconds in list(path["seconds"].items())[:MOST_STEPS]:
             table.add_row(Text(where), seconds_text(seconds), _share(seconds, document["cost"]))
         parts.append(table)
         longest = sorted(path["steps"], key=lambda step: step["start"] - step["end"])[:MOST_STEPS]
-        table = _table("longest steps of it", "where", "takes", "could not start before", right=("takes",))
+        table = _table("longest steps on it", "where", "time", "had to wait until", right=("time",))
         before = {
-            "start": "the beginning",
-            "data": "its data came",
+            "start": "– (starts at once)",
+            "data": "its inputs arrived",
             "device": "the device was free",
             "link": "the link was free",
         }
@@ -183,17 +183,15 @@ def explain_tables(document: Mapping[str, Any]) -> RenderableType:
             table.add_row(Text(step["what"]), Text(step["where"]), seconds, before[step["because"]])
         parts.append(table)
     if document["waits"]:
-        table = _table("device", "waits for", "idle", "of the cost", right=("idle", "of the cost"))
+        table = _table("idle device", "waits for", "time", "% of cost", right=("time", "% of cost"))
         for wait in document["waits"]:
-            source = "nothing: it has finished" if wait["waits_for"] is None else wait["waits_for"]
-            source = "its own turn" if source == wait["device"] else source
+            source = "nothing (it has finished)" if wait["waits_for"] is None else wait["waits_for"]
+            source = "its own earlier ops" if source == wait["device"] else source
             share = _share(wait["seconds"], document["cost"])
             table.add_row(Text(wait["device"]), Text(source), seconds_text(wait["seconds"]), share)
         parts.append(table)
     if document["cuts"]:
-        table = _table(
-            "dearest cuts: output of", "from", "to", "size", "transfer", right=("size", "transfer")
-        )
+        table = _table("most expensive transfers", "from", "to", "size", "time", right=("size", "time"))
         for cut in document["cuts"]:
             size = bytes_text(cut["bytes"]) if cut["bytes"] else "–"
             seconds = seconds_text(cut["seconds"])
@@ -205,7 +203,7 @@ def explain_tables(document: Mapping[str, Any]) -> RenderableType:
 
 def _what_if_table(document: Mapping[str, Any]) -> RenderableType:
     again = any("placed_again" in entry for entry in document["what_if"])
-    columns = ["same placement", "no placement beats", *(["placed again"] if again else [])]
+    columns = ["same placement", "lower bound", *(["new placement"] if again else [])]
     table = _table("what if there were", *columns, right=columns)
     for entry in document["what_if"]:
         cells = [seconds_text(entry["cost"]), seconds_text(entry["bound"])]
@@ -233,18 +231,16 @@ def op_tables(document: Mapping[str, Any]) -> RenderableType:
             facts[label] = _listed([f"{op} ({device})" for op, device in document[key].items()])
     if document["kept_with"]:
         facts["kept with"] = _listed(document["kept_with"])
-    table = _table(
-        "on", "the op takes", "the plan costs", "change", right=("the op takes", "the plan costs", "change")
-    )
+    table = _table("if on device", "op time", "plan cost", "change", right=("op time", "plan cost", "change"))
     for entry in document["devices"]:
         if entry["device"] == document["device"]:
-            cost, change = seconds_text(document["cost"]), "is here"
+            cost, change = seconds_text(document["cost"]), "current"
         elif entry["seconds"] is None:
             cost, change = "–", "not supported"
         elif not entry["allowed"]:
             cost, change = "–", "not allowed"
         elif entry["plan_cost"] is None:
-            cost, change = "–", "breaks a limit"
+            cost, change = "–", "infeasible"
         else:
             more = entry["plan_cost"] - document["cost"]
             cost = seconds_text(entry["plan_cost"])

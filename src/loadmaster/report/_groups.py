@@ -61,6 +61,6 @@ def _chunks(name: str, ops: list[int]) -> list[tuple[str, list[int]]]:
     if count == 1:
         return [(name or "outside any scope", ops)]
     return [
-        (f"{name or 'part'} {i + 1} of {count}", [ops[j] for j in part])
+        (f"{name or 'group'} {i + 1} of {count}", [ops[j] for j in part])
         for i, part in enumerate(np.array_split(np.arange(len(ops)), count))
     ]

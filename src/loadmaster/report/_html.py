@@ -16,13 +16,13 @@ __all__ = ["html_report"]
 SCRIPTS = ("data.js", "graph.js", "timeline.js", "panel.js", "main.js")
 
 TIMELINE_NOTE = {
-    "serial": "The parts of one request run one after another, whatever their device: all that is seen is on the "
+    "serial": "The pieces of one request run one after another, whatever their device, so all of them are on the "
     "critical path.",
-    "concurrent": "Every device works at once. The black outline is the critical path: the chain of ops and "
+    "concurrent": "All devices work in parallel. The black outline is the critical path: the chain of ops and "
     "transfers without slack that determines the makespan.",
-    "pipeline": "A stream of samples: in the time of one sample every device does its share once. The longest bar "
-    "sets the pace; what is free beside the others is idle time.",
-    "offload": "Accelerators are called with whole subgraphs: a call fetches its inputs, computes and writes back. "
+    "pipeline": "A stream of samples: every device does its share once per sample. The longest bar sets the "
+    "throughput; the space after the other bars is idle time.",
+    "offload": "Accelerators run sets of ops as calls: a call fetches its inputs, computes and writes back. "
     "The black outline is the critical path.",
 }
 
@@ -36,15 +36,15 @@ def html_report(
     versions: Mapping[str, str] | None = None,
     effort: int | None = None,
 ) -> str:
-    """The page for the cheapest of some solutions of one problem; the others appear in its table of placers.
+    """An HTML page about the cheapest of several solutions of one problem; the others are in its table of placers.
 
     Parameters
     ----------
     failures : methods that found nothing, with the reason.
     measured : what a runtime found for the cheapest solution: ``cost`` (or ``median``), ``low`` and ``high`` in
         seconds, and ``schedule`` (op, start, end), each if known.
-    versions : programs that took part, by name.
-    effort : how many ops may be simulated to learn what moves cost (:func:`~loadmaster.report._moves.move_costs`).
+    versions : versions of the programs used, by name.
+    effort : limit on the ops simulated to find the cost of moves (:func:`~loadmaster.report._moves.move_costs`).
     """
     best = min(solutions, key=lambda solution: solution.cost)
     bound = max(solution.bound for solution in solutions)

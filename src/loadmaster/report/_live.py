@@ -115,6 +115,6 @@ def describe_search(state: SearchState | None) -> str:
 def describe_training(state: TrainingState | None) -> str:
     """One line about where a training run stands."""
     if state is None:
-        return "compiling kernels and drawing problems …"
+        return "compiling kernels and sampling problems …"
     gain = ", ".join(f"{kind} {100 * value:+.2f} %" for kind, value in state.gain.items())
-    return f"generation {state.generation:,}  {state.seconds:.0f} s  cost against the beginning: {gain}"
+    return f"generation {state.generation:,}  {state.seconds:.0f} s  cost vs start: {gain}"

@@ -33,7 +33,7 @@ def zoo_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
         "ops",
         "parameters",
         "multiply-adds",
-        "zoo export",
+        "exportable",
         right=("ops", "parameters", "multiply-adds"),
     )
     for document in documents:
@@ -49,7 +49,7 @@ def zoo_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 def devices_table(document: Mapping[str, Any]) -> RenderableType:
     """What ``devices`` prints."""
-    table = _table("device", "what it is", "computes in", "cores", right=("cores",))
+    table = _table("device", "description", "precisions", "cores", right=("cores",))
     for entry in document["available"]:
         cores = "–" if entry["cores"] is None else str(entry["cores"])
         table.add_row(Text(entry["name"]), Text(entry["model"]), ", ".join(entry["precisions"]), cores)
@@ -108,8 +108,8 @@ def profile_tables(document: Mapping[str, Any]) -> RenderableType:
         "measured": f"{age} ago, from the cache" if document["cached"] else "now",
     }
     table = _table(
-        "device", "whole model", "counted", "by position", "not mapped", "fused groups",
-        right=("whole model", "counted", "by position", "not mapped", "fused groups"),
+        "device", "whole model", "sum of ops", "matched by order", "unmatched", "fused groups",
+        right=("whole model", "sum of ops", "matched by order", "unmatched", "fused groups"),
     )  # fmt: skip
     for entry in document["devices"]:
         table.add_row(
@@ -121,8 +121,8 @@ def profile_tables(document: Mapping[str, Any]) -> RenderableType:
             str(entry["fused_groups"]),
         )
     links = _table(
-        "link", "per tensor", "bandwidth", "splits", "median error", "worst",
-        right=("per tensor", "bandwidth", "splits", "median error", "worst"),
+        "link", "latency", "bandwidth", "samples", "median error", "max error",
+        right=("latency", "bandwidth", "samples", "median error", "max error"),
     )  # fmt: skip
     for entry in document["links"]:
         bandwidth = "–" if entry["bandwidth"] is None else f"{entry['bandwidth'] / 1e9:.2f} GB/s"
@@ -143,18 +143,18 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
     verified = document["lines"][0]["verified"]
     facts = {
         "outputs": (
-            f"equal to the unplaced model at {verified['precision']}: off by {verified['error']['relative']:.1e} of "
-            f"the largest value ({verified['tolerance']:.1e} allowed); another input changes them by "
-            f"{verified['control']:.1e}"
+            f"match the unplaced model at {verified['precision']}: error {verified['error']['relative']:.1e} of the "
+            f"largest value (tolerance {verified['tolerance']:.1e}; a different input changes them by "
+            f"{verified['control']:.1e})"
         ),
         "predicted": f"{seconds_text(document['predicted'])}, {percent(abs(document['error']))} "
         + ("below" if document["error"] < 0 else "above")
-        + " what was measured",
+        + " the measured time",
         "clock": f"{measured['clock']}, core {document['core']}, OpenVINO {document['openvino'].split('-')[0]}",
     }
     table = _table(
-        "what", "median", "from", "to (95 %)", "vs plan", "submodels", "runs", "dropped",
-        right=("median", "from", "to (95 %)", "vs plan", "submodels", "runs", "dropped"),
+        "candidate", "median", "95 % from", "to", "vs plan", "pieces", "runs", "dropped",
+        right=("median", "95 % from", "to", "vs plan", "pieces", "runs", "dropped"),
     )  # fmt: skip
     for line in document["lines"]:
         found = line["measured"]
@@ -167,7 +167,7 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
             seconds_text(found["median"]),
             seconds_text(found["low"]),
             seconds_text(found["high"]),
-            f"{found['median'] / measured['median']:.2f}x" if apart else "noise",
+            f"{found['median'] / measured['median']:.2f}x" if apart else "within noise",
             str(found["submodels"]),
             str(found["kept"]),
             str(found["dropped"]),
@@ -183,46 +183,51 @@ def _latency(line: Mapping[str, Any]) -> dict[str, str]:
     if found is None:
         return {}
     return {
-        "latency": f"a request takes {seconds_text(found['median'])} (median), {seconds_text(found['p95'])} (95th "
-        f"percentile), of {found['requests']}"
+        "latency": f"{seconds_text(found['median'])} per request (median), {seconds_text(found['p95'])} (95th "
+        f"percentile), {found['requests']} requests"
     }
 
 
 def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
     """What ``optimize`` prints."""
-    per = "per request of a stream" if document["model"] == "pipeline" else "of one request"
+    per = "per request in a stream" if document["model"] == "pipeline" else "of one request"
     best = next((line for line in document["lines"] if line["name"] == "best plan"), None)
     alone = document["alone"]
     if document["pays"]:
         assert best is not None
-        result = f"the plan is {best['speedup']:.2f}x as fast as {alone} alone, beyond the noise"
+        result = (
+            f"the plan is {best['speedup']:.2f}x as fast as {alone} alone (95 % intervals do not overlap)"
+        )
     else:
-        result = f"no placement beats device {alone} alone beyond the noise: the plan is {alone} alone"
+        result = (
+            f"no placement is measurably faster than device {alone} alone, so the plan uses {alone} alone"
+        )
     facts = {"result": result, "plan": document["plan"], "time": per}
     if best is not None:
         verified = best["verified"]
         facts["outputs"] = (
-            f"of the best plan equal to the unplaced model: off by {verified['error']['relative']:.1e} of the largest "
-            f"value ({verified['tolerance']:.1e} allowed); another input changes them by {verified['control']:.1e}"
+            f"match the unplaced model: error {verified['error']['relative']:.1e} of the largest value "
+            f"(tolerance {verified['tolerance']:.1e}; a different input changes them by {verified['control']:.1e})"
         )
         if document["predicted"] is not None:
             apart = document["predicted"] / best["measured"]["median"] - 1
             facts["predicted"] = f"{seconds_text(document['predicted'])}, {percent(abs(apart))} " + (
-                "below what was measured" if apart < 0 else "above what was measured"
+                "below the measured time" if apart < 0 else "above the measured time"
             )
         facts.update(_latency(best))
     fit = document["fit"]
     if fit["submodels"]:
         facts["costs"] = (
-            f"ops {fit['slowdown']:.2f}x as long beside busy neighbours, {seconds_text(fit['piece'])} per submodel, "
-            f"{seconds_text(fit['rate'] * 1e6)} per MB over a cut (fitted to {fit['submodels']} submodels, "
+            f"op times x{fit['slowdown']:.2f} while other devices are busy, "
+            f"{seconds_text(fit['piece'])} per submodel, {seconds_text(fit['rate'] * 1e6)} per MB transferred "
+            f"(fitted to {fit['submodels']} submodels, "
             f"median error {percent(fit['median_residual'])})"
         )
     measured = document["lines"][0]["measured"]
     facts["clock"] = f"{measured['clock']}, cores {', '.join(map(str, document['cores']))}"
     table = _table(
-        "what", "median", "95 % interval", "speed-up", "parts", "runs",
-        right=("median", "95 % interval", "speed-up", "parts", "runs"),
+        "candidate", "median", "95 % interval", "speed-up", "pieces", "runs",
+        right=("median", "95 % interval", "speed-up", "pieces", "runs"),
     )  # fmt: skip
     for line in document["lines"]:
         found = line["measured"]

@@ -12,6 +12,7 @@ import numpy as np
 from loadmaster.problem import Evaluation, Placement, Problem, Solution
 from loadmaster.report._cuts import cuts
 from loadmaster.report._palette import device_colours
+from loadmaster.report._tables import STOPPED
 from loadmaster.units import bytes_text, percent, seconds_text
 
 __all__ = [
@@ -56,7 +57,7 @@ def figures(
         "serial": "latency",
         "offload": "latency",
     }
-    gap = "proven optimal" if solution.optimal else f"at most {percent(solution.gap)} from the best possible"
+    gap = "proven optimal" if solution.optimal else f"can be improved by at most {percent(solution.gap)}"
     share = min(1.0, solution.bound / solution.cost) if solution.cost > 0 else 1.0
     cut = cuts(problem, solution.placement)
     moved = sum(problem.graph.tensor_bytes[c.tensor] * len(c.targets) for c in cut)
@@ -70,7 +71,7 @@ def figures(
         ),
         ("proven lower bound", seconds_text(solution.bound), escape(f"by {solution.bound_by}")),
         ("devices used", f"{used} of {problem.devices}", escape(_loads(problem, evaluation))),
-        ("tensors cut", f"{len(cut):,}", escape(f"{bytes_text(moved)} moved" if moved else "")),
+        ("transferred tensors", f"{len(cut):,}", escape(f"{bytes_text(moved)} in total" if moved else "")),
         ("found by", escape(solution.found_by or solution.method), escape(_effort(solution))),
     ]
     found = (measured or {}).get("cost", (measured or {}).get("median"))
@@ -88,7 +89,9 @@ def _loads(problem: Problem, evaluation: Evaluation) -> str:
         return ""
     busy = evaluation.load if problem.model.name == "pipeline" else evaluation.busy
     top = int(np.argmax(busy))
-    return f"{problem.cluster.names[top]} works {percent(min(1.0, busy[top] / evaluation.cost))} of the time"
+    return (
+        f"{problem.cluster.names[top]} is busy {percent(min(1.0, busy[top] / evaluation.cost))} of the time"
+    )
 
 
 def _effort(solution: Solution) -> str:
@@ -98,7 +101,7 @@ def _effort(solution: Solution) -> str:
 def _interval(measured: Mapping[str, Any]) -> str:
     low, high = measured.get("low"), measured.get("high")
     if low is None or high is None:
-        return "on the machine"
+        return "on this machine"
     return f"{seconds_text(low)} to {seconds_text(high)}"
 
 
@@ -121,13 +124,13 @@ def placers_table(solutions: Sequence[Solution], failures: Mapping[str, str]) ->
                 "optimal" if solution.optimal else percent(solution.gap),
                 seconds_text(solution.seconds),
                 f"{solution.evaluations:,}",
-                escape(solution.stopped),
+                escape(STOPPED[solution.stopped]),
             )
         )
     rows += [
         (escape(name), "infeasible", "", "", escape(why), "", "", "", "") for name, why in failures.items()
     ]
-    head = ("placer", "cost", "vs best", "bound", "bound by", "gap", "time", "evaluations", "ended")
+    head = ("placer", "cost", "vs best", "bound", "bound by", "gap", "time", "evaluations", "search")
     return table(head, rows, right=(1, 2, 3, 5, 6, 7))
 
 
@@ -135,7 +138,7 @@ def convergence_svg(solutions: Sequence[Solution]) -> str:
     """Best cost so far over the time of the search (logarithmic), one line per placer, and the strongest bound."""
     drawn = [solution for solution in solutions if solution.history]
     if not drawn:
-        return "<p>The plan has no history of its search.</p>"
+        return "<p>The plan has no search history.</p>"
     width, height, left, right, top, bottom = 900, 300, 80, 130, 14, 34
     bound = max(solution.bound for solution in solutions)
     last = max(max(s.seconds, s.history[-1].seconds) for s in drawn)
@@ -210,7 +213,7 @@ def _apart(labels: list[tuple[float, str, str]], least: float, floor: float) -> 
 
 
 def devices_table(problem: Problem, placement: Placement, evaluation: Evaluation) -> str:
-    """Per device: ops, compute, communication, idle time, memory against what there is."""
+    """Per device: ops, compute, transfers, idle time, memory against capacity."""
     rows = []
     count = np.bincount(placement.device, minlength=problem.devices)
     for d, device in enumerate(problem.cluster.devices):
@@ -235,15 +238,15 @@ def devices_table(problem: Problem, placement: Placement, evaluation: Evaluation
         )
     head = (
         "device",
-        "what",
+        "description",
         "ops",
         "compute",
-        "comm",
+        "transfers",
         "not computing",
         "memory",
         "peak",
         "capacity",
-        "filled",
+        "memory used",
     )
     return table(head, rows, right=(2, 3, 4, 5, 6, 7, 8))
 
@@ -257,7 +260,7 @@ def _bar(share: float) -> str:
 
 
 def cuts_table(problem: Problem, placement: Placement) -> str:
-    """The dearest cut tensors."""
+    """The most expensive transfers."""
     found = cuts(problem, placement)
     rows = []
     for cut in found[:MOST_CUTS]:
@@ -276,7 +279,7 @@ def cuts_table(problem: Problem, placement: Placement) -> str:
     if not rows:
         return "<p>No tensor leaves its device.</p>"
     more = f"<p class='small'>and {len(found) - MOST_CUTS:,} more</p>" if len(found) > MOST_CUTS else ""
-    return table(("output of", "from", "to", "size", "transfer"), rows, right=(3, 4)) + more
+    return table(("output of", "from", "to", "size", "time"), rows, right=(3, 4)) + more
 
 
 def constraints_section(problem: Problem, evaluation: Evaluation) -> str:
@@ -308,7 +311,7 @@ def constraints_section(problem: Problem, evaluation: Evaluation) -> str:
             )
     together = int((size > 1).sum())
     if together:
-        facts.append(("ops kept together", f"{together:,} sets of up to {int(size.max()):,} ops"))
+        facts.append(("colocated ops", f"{together:,} classes of up to {int(size.max()):,} ops"))
     limited = [
         f"{names[d]} {bytes_text(c)}" for d, c in enumerate(problem.capacity.tolist()) if math.isfinite(c)
     ]
@@ -322,7 +325,7 @@ def constraints_section(problem: Problem, evaluation: Evaluation) -> str:
     verdict = (
         '<p class="ok">✓ All constraints hold.</p>'
         if evaluation.feasible
-        else f'<p class="bad">✗ Broken constraints:</p><ul>{broken}</ul>'
+        else f'<p class="bad">✗ Violated constraints:</p><ul>{broken}</ul>'
     )
     return verdict + table(("constraint", ""), facts)
 
@@ -341,7 +344,7 @@ def provenance_table(problem: Problem, solution: Solution, versions: Mapping[str
         "cluster": problem.cluster.name,
         "op times": problem.provenance,
         "method": f"{solution.method}, seed {solution.seed}" + (f", {parameters}" if parameters else ""),
-        "ended": solution.stopped,
+        "search": STOPPED[solution.stopped],
         "problem hash": problem.digest,
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }

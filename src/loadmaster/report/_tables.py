@@ -21,6 +21,8 @@ __all__ = [
     "solution_tables",
 ]
 
+STOPPED = {"finished": "finished", "budget": "budget used up", "interrupted": "interrupted"}
+"""Why a search ended, in words."""
 MOST_ROWS = 16
 """Op types and violations beyond this are counted, not listed."""
 
@@ -60,12 +62,13 @@ def _bound(document: Mapping[str, Any]) -> str:
 
 
 def _device_table(evaluation: Mapping[str, Any]) -> Table:
-    """Per device: ops, compute and communication time, memory, and the load as a bar."""
+    """Per device: ops, compute and transfer time, memory, and the load as a bar."""
     ops: dict[str, int] = {}
     for device in evaluation["placement"].values():
         ops[device] = ops.get(device, 0) + 1
     held = "peak" if evaluation["settings"].get("memory") == "peak" and evaluation["peak"] else "memory"
-    table = _table("device", "ops", "compute", "comm", held, "load", right=("ops", "compute", "comm", held))
+    columns = ("device", "ops", "compute", "transfers", held, "load")
+    table = _table(*columns, right=columns[1:-1])
     most = max((load or 0.0 for load in evaluation["load"].values()), default=0.0)
     for name, load in evaluation["load"].items():
         table.add_row(
@@ -88,7 +91,7 @@ def solution_tables(document: Mapping[str, Any], evaluation: Mapping[str, Any]) 
         "bound": _bound(document),
         "model": _model(document),
         "method": f"{document['method']}{found}, seed {document['seed']}",
-        "search": f"{effort} ({document['stopped']})",
+        "search": f"{effort} ({STOPPED[document['stopped']]})",
     }
     return Group(_facts(facts), _device_table(evaluation))
 
@@ -112,7 +115,7 @@ def evaluation_tables(document: Mapping[str, Any]) -> RenderableType:
 
 
 def comparison_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """What ``compare`` prints: best cost first marked with a star."""
+    """What ``compare`` prints."""
     table = _table(
         "method",
         "cost",
@@ -158,10 +161,10 @@ def problem_tables(document: Mapping[str, Any]) -> RenderableType:
         "edges": f"{document['edges']:,}",
         "memory": bytes_text(document["memory"]),
         "model": _model(document),
-        "costs": document["costs_from"],
+        "op times": document["costs_from"],
     }
     if set(document["op_types"]) - {"unknown"}:
-        facts["types"] = shown + more
+        facts["op types"] = shown + more
     if document["flops"]:
         facts["flops"] = f"{document['flops']:.4g}"
     for key, label in (
@@ -170,13 +173,13 @@ def problem_tables(document: Mapping[str, Any]) -> RenderableType:
         ("pinned_ops", "pinned"),
     ):
         if document[key]:
-            facts[label] = f"{document[key]:,} ops"
+            facts[label] = f"{document[key]:,} op{'s' * (document[key] != 1)}"
     if "coarse" in document:
         coarse = document["coarse"]
         between = f"{coarse['tensors']:,} tensors between them"
-        facts["coarse"] = f"{coarse['groups']:,} groups of up to {coarse['largest']:,} ops, {between}"
+        facts["coarsened"] = f"{coarse['groups']:,} groups of up to {coarse['largest']:,} ops, {between}"
     origins = document["origins"] or {}
-    columns = ("device", "kind", "capacity", "supports", "all ops alone")
+    columns = ("device", "kind", "memory", "supports", "single-device cost")
     devices = _table(*columns, *(["op times"] if origins else []), right=columns[2:])
     for device in document["devices"]:
         alone = seconds_text(device["cost_alone"])
@@ -188,7 +191,7 @@ def problem_tables(document: Mapping[str, Any]) -> RenderableType:
             alone if device["feasible_alone"] else f"{alone} (infeasible)",
             *([_counts(origins[device["name"]])] if origins else []),
         )
-    bounds = _table("lower bound", "seconds", right=("seconds",))
+    bounds = _table("lower bound", "value", right=("value",))
     for name, value in sorted(document["bounds"].items(), key=lambda entry: -(entry[1] or 0.0)):
         bounds.add_row(Text(name), seconds_text(value))
     return Group(_facts(facts), devices, bounds) if document["bounds"] else Group(_facts(facts), devices)
@@ -203,7 +206,7 @@ def _counts(origins: Mapping[str, int]) -> str:
 
 def methods_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
     """What ``methods`` prints."""
-    table = _table("method", "models", "what it does")
+    table = _table("method", "execution models", "what it does")
     for document in documents:
         table.add_row(
             Text(document["name"], no_wrap=True),

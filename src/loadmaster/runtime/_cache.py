@@ -59,7 +59,7 @@ class Cache:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{self.path}: there can be no cache here ({error.strerror})") from None
+            raise InputError(f"{self.path}: a cache cannot be created here ({error.strerror})") from None
         if os.path.isdir(self.path):
             raise InputError(f"{self.path}: is a folder, give the name of a file as --cache")
         writable = os.access(self.path if self.path.exists() else self.path.parent, os.W_OK)
@@ -73,7 +73,7 @@ class Cache:
                 connection.execute("SELECT key, kind, made, about, value FROM measured LIMIT 1")
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite quotes what it found
             raise InputError(
-                f"{self.path}: is not a cache of Loadmaster, or is damaged ({error}): "
+                f"{self.path}: is not a Loadmaster cache, or is damaged ({error}): "
                 "delete it, or give another file as --cache"
             ) from None
 
@@ -106,7 +106,7 @@ class Cache:
     def put(self, kind: str, about: Mapping[str, Any], value: Any) -> None:
         """Keep a measurement, in place of an older one."""
         if not self._writable:
-            self.trouble = f"{self.path}: the cache is read-only, so that this measurement was not kept"
+            self.trouble = f"{self.path}: the cache is read-only, so this measurement was not kept"
             return
         try:
             with self._open() as connection:

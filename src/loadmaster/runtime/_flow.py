@@ -106,7 +106,7 @@ class Flow:
                     moved, done = True, done + 1
         if done < len(jobs):
             stuck = next(s[at[d]] for d, s in self._sequence.items() if at[d] < len(s))
-            raise RunError(f"the submodels wait for each other: {jobs[stuck].name} never begins")
+            raise RunError(f"the submodels wait for each other: {jobs[stuck].name} never starts")
 
     @property
     def slots(self) -> int:

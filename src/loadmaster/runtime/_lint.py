@@ -70,15 +70,15 @@ def _stale(plan: Graph, now: Graph) -> list[Finding]:
         return []
     gone = sorted(set(plan.names) - set(now.names))
     new = sorted(set(now.names) - set(plan.names))
-    what = f"it places {gone[0]!r}, which the model has not" if gone else ""
+    what = f"it places {gone[0]!r}, which the model does not have" if gone else ""
     what = what or (
-        f"it says nothing of {new[0]!r}" if new else "ops have the same names, but other shapes or work"
+        f"it does not place {new[0]!r}" if new else "ops have the same names but different shapes or work"
     )
     return [
         Finding(
             "stale-hash",
             "error",
-            f"the plan is for another model ({plan.name}, {plan.digest[:12]}) than {now.name} "
+            f"the plan is for a different model ({plan.name}, {plan.digest[:12]}) than {now.name} "
             f"({now.digest[:12]}): {what}",
         )
     ]
@@ -110,7 +110,7 @@ def _cut_groups(problem: Problem, device: IntArray, fused: Sequence[Sequence[int
     for group in (*groups, *fused):
         if len(set(device[list(group)].tolist())) > 1:
             what = _names(problem.graph, group)
-            text = f"the plan cuts inside ops that a device runs as one or that share a weight: {what}"
+            text = f"the plan splits ops that a device fuses or that share a weight: {what}"
             found.append(_finding("fused", "warning", text, problem.graph, group))
     return found
 
@@ -170,7 +170,7 @@ def _cycles(problem: Problem, device: IntArray) -> list[Finding]:
     if not len(back):
         return []
     ops = np.flatnonzero(np.isin(piece, back)).tolist()
-    text = f"{len(back)} pieces of the plan wait for each other, so that HETERO cuts them further: {_names(graph, ops)}"
+    text = f"{len(back)} pieces of the plan wait for each other, so HETERO splits them further: {_names(graph, ops)}"
     return [_finding("cycle", "warning", text, graph, ops)]
 
 

@@ -96,5 +96,5 @@ def pieces_of(plan: Plan) -> list[Piece]:
     for op, device in placement.items():
         kind = plan.problem().graph.op_types[plan.problem().graph.index[op]]
         if kind not in DATA | JOINS and devices[op] != {device}:
-            raise InputError(f"{plan.source}: pieces: op {op!r} is not on its device {device!r} alone")
+            raise InputError(f"{plan.source}: pieces: op {op!r} must be in pieces on device {device!r} only")
     return pieces

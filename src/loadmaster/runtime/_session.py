@@ -189,7 +189,7 @@ class Session(ABC):
                 break
             if tried >= samples * (1 + TRIES):
                 raise BusyError(
-                    f"the machine is too busy to measure: of {tried} samples only {clean} were undisturbed "
+                    f"the machine is too busy to measure: only {clean} of {tried} samples were clean "
                     f"on core {', '.join(map(str, self.worker.cores))}; stop other work, or try later"
                 )
             keys = keys[1:] + keys[:1]  # nobody is always behind the same neighbour

@@ -80,12 +80,12 @@ def check(
     tolerance = F32_TOLERANCE if precision == "f32" else max(F32_TOLERANCE, SLACK * rounding)
     if not error.relative <= tolerance:
         raise WrongOutputError(
-            f"{what} gives wrong results: output {error.output} is off by {error.relative:.2g} of its largest value "
-            f"({error.absolute:.2g}), {tolerance:.2g} is allowed"
+            f"{what} gives wrong results: output {error.output} differs by {error.relative:.2g} of its largest value "
+            f"({error.absolute:.2g}), more than the tolerance {tolerance:.2g}"
         )
     if not control.relative > CLEARLY * tolerance:
         raise WrongOutputError(
-            f"{what} cannot be verified: another input changes the outputs by only {control.relative:.2g}, "
-            f"which equal outputs within {tolerance:.2g} do not tell apart"
+            f"{what} cannot be verified: a different input changes the outputs by only {control.relative:.2g}, "
+            f"too close to the tolerance {tolerance:.2g} to tell right from wrong"
         )
     return Verification(error, tolerance, precision, control.relative)

@@ -102,7 +102,9 @@ class Worker:
             ready, _, _ = select.select([stdout], [], [], max(0.0, end - time.monotonic()))
             if not ready:
                 given = PATIENCE if limit is None else limit
-                raise RunTimeoutError(f"the worker took longer than {given:g} s to {command}, and was ended")
+                raise RunTimeoutError(
+                    f"the worker took longer than {given:g} s to {command}, and was stopped"
+                )
             part = os.read(stdout.fileno(), min(count - len(content), 1 << 20))
             if not part:
                 raise self._death()

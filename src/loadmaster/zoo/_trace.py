@@ -159,7 +159,9 @@ class Trace:
             raise InputError(f"{self._builder.name}: the graph would have more than {LARGEST:,} ops")
         sizes = [math.prod(shape) for shape in shapes]
         if any(n < 1 for shape in shapes for n in shape):
-            raise InputError(f"{self._builder.name}: nothing is left at op {name!r} of an input that small")
+            raise InputError(
+                f"{self._builder.name}: the input is too small: nothing is left of it at op {name!r}"
+            )
         read = sum(x.size for x in inputs) if reads is None else reads
         v = self._builder.op(
             name,

@@ -164,9 +164,9 @@ def simple(arcs: list[tuple[int, int]], n: int, **more: object) -> Problem:
         (simple([(0, 1), (1, 2)], 3, colocation=[[0, 2]], pins={0: 0, 1: 1}), r"'op0'.*'d0'.*'op1'.*'d1'"),
         (
             simple([(0, 1), (1, 2)], 3, pins={0: 0, 1: 1, 2: 0}),
-            r"circle.*'op0' on 'd0' comes before 'op1' on 'd1'",
+            r"cycle.*'op0' on 'd0' comes before 'op1' on 'd1'",
         ),
-        (simple([(0, 1), (2, 3)], 4, pins={0: 0, 1: 1, 2: 1, 3: 0}), "circle"),
+        (simple([(0, 1), (2, 3)], 4, pins={0: 0, 1: 1, 2: 1, 3: 0}), "cycle"),
         (simple([(0, 1), (2, 3), (4, 5)], 6, pins={0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 0}), "'d0'.*'d1'.*'d2'"),
         (simple([(0, 1), (1, 2)], 3, pins={0: 0, 2: 0}, forbids=[(1, 0)]), "leaves op 'op1' no device"),
         (simple([(0, 1), (1, 2)], 3, pins={0: 0, 2: 0}, capacity=[2.0, 9.0, 9.0]), "memory.*'d0'"),

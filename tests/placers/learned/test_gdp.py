@@ -491,7 +491,7 @@ def test_damaged_weights_are_refused(tmp_path: Path) -> None:
         arrays = {name: file[name] for name in file.files}
     arrays["time/out"] = arrays["time/out"] + 1
     np.savez(path, **arrays)
-    with pytest.raises(InputError, match="check sum"):
+    with pytest.raises(InputError, match="checksum"):
         load_weights(path)
     path.write_text("nothing of the kind")
     with pytest.raises(InputError, match="not a file of weights"):
@@ -524,7 +524,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     assert (second.vector == whole.vector).all()
     assert (second.average == whole.average).all()
     assert second.generation == 4
-    with pytest.raises(InputError, match="another seed"):
+    with pytest.raises(InputError, match="a different seed"):
         tiny_trainer(seed=1).resume(tmp_path / "state", ("random",))
 
 

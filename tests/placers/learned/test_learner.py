@@ -122,7 +122,7 @@ def test_a_checkpoint_of_something_else_is_refused_by_name(tmp_path: Path) -> No
     file = tmp_path / "run.pt"
     placer = replace(Hsdag(), checkpoint=str(file))
     placer.place(small(), budget=Budget(evaluations=100))
-    with pytest.raises(InputError, match=r"run\.pt.*another problem"):
+    with pytest.raises(InputError, match=r"run\.pt.*different problem"):
         placer.place(small(seed=9), budget=Budget(evaluations=100))
     file.write_text("nothing of the kind")
     with pytest.raises(InputError, match=r"run\.pt.*not a checkpoint"):

@@ -433,7 +433,7 @@ def test_a_group_with_two_pins_may_go_nowhere() -> None:
 
 def test_groups_that_wait_for_each_other_are_refused() -> None:
     problem = bare(build("a b c", "a>b b>c"))
-    with pytest.raises(InputError, match="circle"):
+    with pytest.raises(InputError, match="cycle"):
         contract(problem, np.array([0, 1, 0], np.int32))
     problem = bare(build("a a'", "a>a'"))
     with pytest.raises(InputError, match="forward and backward"):

@@ -47,7 +47,7 @@ def test_a_wrong_device_is_refused(text, reason):
 def test_a_device_that_is_not_there_is_refused():
     with pytest.raises(InputError, match="no 'npu' that OpenVINO can use"):
         Devices([DeviceSpec("N", "npu")])
-    with pytest.raises(InputError, match="'A' is there twice"):
+    with pytest.raises(InputError, match="'A' appears twice"):
         parse_devices(["A=cpu", "A=cpu"])
 
 

@@ -37,7 +37,7 @@ def test_a_plan_runs_beside_its_baselines(network, problem):
 
 def test_a_plan_for_another_model_is_refused(problem, tmp_path):
     other = write_network(tmp_path / "other.xml", blocks=2)
-    with pytest.raises(InputError, match="is a plan for another model"):
+    with pytest.raises(InputError, match="is a plan for a different model"):
         run_plan(other, plan_of(problem, halves(problem)))
 
 
@@ -78,12 +78,12 @@ def test_the_commands_lead_from_a_model_to_a_run(network, cache, tmp_path):
     assert shown["cached"]
     assert "whole model" in call("profile", network, *devices, "--cache", cache.path, "--clock", CLOCK)
     call("place", problem, "--method", "min-cut", "-o", plan)
-    assert "nothing to complain of" in call("lint", plan, "--model", network)
+    assert "no problems found" in call("lint", plan, "--model", network)
     document = json.loads(
         call("run", network, "--plan", plan, "--samples", 3, "--clock", CLOCK, "-o", measured, "--json")
     )
     assert Plan.load(measured).document["measured"] == document["measured"]
-    assert "what it is" in call("devices", *devices)
+    assert "description" in call("devices", *devices)
 
 
 def test_a_plan_runs_in_the_pieces_that_it_was_measured_with(model_file):
@@ -93,7 +93,7 @@ def test_a_plan_runs_in_the_pieces_that_it_was_measured_with(model_file):
     with loadmaster.open(model_file, kept) as net:
         assert net.submodels == len(many)
     swapped = [["B" if piece.device == "A" else "A", list(piece.ops)] for piece in many]
-    with pytest.raises(InputError, match="is not on its device"):
+    with pytest.raises(InputError, match="must be in pieces on device"):
         loadmaster.open(model_file, Plan({**plan.document, "pieces": swapped}))
 
 

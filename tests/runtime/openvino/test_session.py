@@ -113,5 +113,5 @@ def test_a_machine_that_is_too_busy_is_reported(session, monkeypatch):
     candidate.verify()
     monkeypatch.setattr(session, "clock", "wall")
     monkeypatch.setattr(session.worker, "ask", lambda *_, **__: [(candidate.key, 1.0, 0.5)] * 10)
-    with pytest.raises(BusyError, match="too busy to measure: of 20 samples only 0"):
+    with pytest.raises(BusyError, match="too busy to measure: only 0 of 20 samples"):
         session.measure([candidate], samples=4)

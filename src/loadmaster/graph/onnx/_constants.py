@@ -63,7 +63,7 @@ def constant_node(node: Any, path: str | Path, where: str) -> Value:
             kind = np.float32 if "float" in attribute.name else np.int64
             array = np.array(onnx.helper.get_attribute_value(attribute), kind)
             return stored(name, onnx.numpy_helper.from_array(array), path)
-    raise InputError(f"{where} has no number for a value")
+    raise InputError(f"{where} has a value that is not numeric")
 
 
 # -- computed ------------------------------------------------------------------------------------------------

@@ -45,11 +45,11 @@ def read_model(path: str | Path) -> Any:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except (DecodeError, UnicodeDecodeError):
-        raise InputError(f"{path}: is not an ONNX model, or only a part of one") from None
+        raise InputError(f"{path}: is not an ONNX model, or is truncated") from None
     if not model.HasField("graph") or not model.graph.output:
-        raise InputError(f"{path}: is not an ONNX model: there is no graph with an output in it")
+        raise InputError(f"{path}: is not an ONNX model: it has no graph with an output")
     if not model.opset_import:
-        raise InputError(f"{path}: is not a whole ONNX model: it imports no operator set")
+        raise InputError(f"{path}: is not a complete ONNX model: it imports no operator set")
     for entry in model.opset_import:
         if not isinstance(entry.domain, str) or not 0 < entry.version < 2**31:
             raise InputError(f"{path}: imports version {entry.version} of the operator set {entry.domain!r}")
@@ -62,7 +62,7 @@ def read_model(path: str | Path) -> Any:
     if model.functions:
         model = _inlined(model, path)
     if not all(isinstance(text, str) and text.isprintable() for text in _texts(model.graph)):
-        raise InputError(f"{path}: is not an ONNX model: it has names that are no text")
+        raise InputError(f"{path}: is not an ONNX model: it has names that are not valid text")
     return model
 
 

@@ -25,7 +25,7 @@ def load_onnx(
     """The operator graph of an ONNX model.
 
     Ops are the nodes that compute something in every run, under the name of the node, or of its first output
-    where the node has none (``_1``, ``_2``, … behind a name that is taken). What has the same value in every
+    where the node has none (``_1``, ``_2``, … appended to a name that is taken). What has the same value in every
     run (initializers, constants, whatever is computed from those and from shapes) is not an op but
     ``param_bytes`` of its reader. A constant that several ops read is copied to each of them where the copies
     are small; else it is stored with the first, and its readers are one colocation group. A table of which
@@ -37,13 +37,13 @@ def load_onnx(
     Parameters
     ----------
     path : the model.
-    shapes : sizes for what the model leaves open: shapes of inputs (or of any other tensor) by name, or sizes
-        of named dimensions; a mapping, or texts such as ``"input=1x3x224x224"`` or ``"batch=8"``.
+    shapes : sizes that the model does not fix: shapes of inputs (or of any other tensor) by name, or sizes
+        of named dimensions; a mapping, or strings such as ``"input=1x3x224x224"`` or ``"batch=8"``.
     io : have an op ``Parameter`` per input and ``Result`` per output of the model.
 
     Raises
     ------
-    InputError : the file is not there or not a model, a dimension is open, a node is of a kind that cannot be
+    InputError : the file does not exist or is not a model, a dimension is not fixed, a node is of a kind that cannot be
         placed (``Loop``, sequences, …); or the package ``onnx`` is not installed.
     """
     given = parse_shapes(shapes)
@@ -65,7 +65,7 @@ def load_onnx(
 
 
 def parse_shapes(shapes: Mapping[str, Sequence[int]] | Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes by name, from texts as the command line gives them.
+    """Shapes by name, from strings as the command line gives them.
 
     >>> parse_shapes(["x:0=1x3x224x224", "batch=8"])
     {'x:0': (1, 3, 224, 224), 'batch': (8,)}
@@ -86,7 +86,7 @@ def parse_shapes(shapes: Mapping[str, Sequence[int]] | Iterable[str]) -> dict[st
                 f"--shape {shown(text)} must be written NAME=SIZExSIZEx…, e.g. input=1x3x224x224"
             )
         if name in found:
-            raise InputError(f"--shape {text!r}: {name!r} is there twice")
+            raise InputError(f"--shape {text!r}: {name!r} appears twice")
         found[name] = tuple(int(size) for size in sizes.split("x") if len(size) < MOST_DIGITS)
         if len(found[name]) <= sizes.count("x") or not _is_sensible(found[name]):
             raise InputError(f"--shape {shown(text)}: a tensor may have at most 2**40 elements")

@@ -213,11 +213,11 @@ def _notes(walk: Walk, live: Sequence[int]) -> Iterable[str]:
     )
     dropped = walk.unneeded + len(walk.steps) - len(live)
     if unknown:
-        yield f"{_counted(unknown, 'op')} counted by bytes alone, for their work is not known"
+        yield f"{_counted(unknown, 'op')} counted by bytes alone, because their work is unknown"
     if walk.guessed:
-        yield f"{_counted(walk.guessed, 'output')} taken to be of the type of the first input"
+        yield f"{_counted(walk.guessed, 'output')} assumed to have the type of the first input"
     if dropped:
-        yield f"{dropped} node{'s' * (dropped != 1)} left out, which no output needs"
+        yield f"{dropped} unused node{'s' * (dropped != 1)} left out"
 
 
 def _counted(types: Counter[str], what: str) -> str:

@@ -29,7 +29,7 @@ class Tensor(NamedTuple):
 
 
 class Op(NamedTuple):
-    """A node as its cost depends on it; None stands for an optional input or output that is left out."""
+    """A node as its cost depends on it; None stands for an optional input or output that is missing."""
 
     type: str
     inputs: tuple[Tensor | None, ...]
@@ -46,7 +46,7 @@ class Op(NamedTuple):
         """Input i, which must be given."""
         found = self.inputs[i]
         if found is None:
-            raise IndexError(f"input {i} is left out")
+            raise IndexError(f"input {i} is missing")
         return found
 
     @property

@@ -37,7 +37,7 @@ class OpenSizes:
                 continue
             if name not in named:
                 inputs = ", ".join(repr(info.name) for info in graph.input) or "none"
-                also = f", its open dimensions {', '.join(map(repr, sorted(named)))}" if named else ""
+                also = f", its named dimensions {', '.join(map(repr, sorted(named)))}" if named else ""
                 raise InputError(
                     f"--shape {_written(name, shape)}: {path} has no tensor or dimension {name!r}: its inputs "
                     f"are {inputs}{also}"
@@ -78,7 +78,7 @@ class OpenSizes:
 
         Raises
         ------
-        InputError : it is not a tensor, or a dimension is open; the message says how to give it.
+        InputError : it is not a tensor, or a dimension is not fixed; the message says how to give it.
         """
         found = dimensions(info.type, self.symbols)
         where = f"{self._path}: input {info.name!r}"
@@ -93,7 +93,7 @@ class OpenSizes:
             name = info.type.tensor_type.shape.dim[axis].dim_param
             which, also = (f"{axis} ({name!r})", f", or --shape '{name}=…'") if name else (f"{axis}", "")
             raise InputError(
-                f"{where}: dimension {which} of its shape {_shape(info)} is open: give it as "
+                f"{where}: dimension {which} of its shape {_shape(info)} is not fixed: give it as "
                 f"--shape '{info.name}={_open(found.sizes)}'{also}"
             )
         return found.elem, tuple([size for size in found.sizes if size is not None])

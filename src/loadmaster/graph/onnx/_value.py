@@ -56,7 +56,7 @@ def make_value(name: str, elem: int, shape: tuple[int, ...], where: str) -> Valu
     """
     if elem not in BITS:
         kind = "strings" if elem == onnx.TensorProto.STRING else "elements of an unknown type"
-        raise InputError(f"{where} holds {kind}, whose size in bytes is not known")
+        raise InputError(f"{where} holds {kind}, whose size in bytes is unknown")
     if any(size < 0 for size in shape) or math.prod(shape) > LARGEST:
         raise InputError(f"{where} has the impossible shape {'x'.join(map(str, shape))}")
     return Value(name, Tensor(shape, BITS[elem]), elem)

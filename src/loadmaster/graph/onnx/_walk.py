@@ -75,7 +75,7 @@ class Walk:
         self._graph(graph, scope)
         for info in graph.output:
             if info.name not in scope:
-                raise InputError(f"{self.path}: no node makes the output {info.name!r}")
+                raise InputError(f"{self.path}: no node produces the output {info.name!r}")
             self.outputs.append((info.name, scope[info.name]))
 
     # -- graphs ----------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Walk:
         where = f"{self.path}: node {node.name or next(iter(node.output), '')!r} ({node.op_type})"
         for name in node.input:
             if name and name not in scope:
-                raise InputError(f"{where} reads {name!r}, which nothing before it makes")
+                raise InputError(f"{where} reads {name!r}, which no earlier node produces")
         inputs = tuple([scope[name] if name else None for name in node.input])
         graphs = {a.name: a.g for a in node.attribute if a.HasField("g") or a.graphs}
         if graphs and domain == "" and node.op_type == "If":
@@ -111,11 +111,11 @@ class Walk:
             return
         if graphs:
             raise InputError(
-                f"{where} has a graph inside: control flow other than a constant If cannot be placed"
+                f"{where} contains a subgraph: control flow other than a constant If cannot be placed"
             )
         for name in node.output:
             if name and name in scope:
-                raise InputError(f"{where} makes {name!r}, which is there already")
+                raise InputError(f"{where} produces {name!r}, which already exists")
         if domain == "" and node.op_type == "Constant":
             scope[node.output[0]] = constant_node(node, self.path, where)
             return
@@ -133,7 +133,7 @@ class Walk:
         condition = inputs[0] if inputs else None
         if condition is None or condition.array is None or condition.array.size != 1:
             raise InputError(
-                f"{where} takes a branch that depends on data: such control flow cannot be placed"
+                f"{where} has a condition that depends on the data: such control flow cannot be placed"
             )
         branch = graphs.get("then_branch" if condition.array.item() else "else_branch")
         if branch is None or len(branch.output) != len(node.output):
@@ -142,7 +142,7 @@ class Walk:
         self._graph(branch, inner)
         for name, info in zip(node.output, branch.output, strict=True):
             if info.name not in inner:
-                raise InputError(f"{where}: no node of the branch makes its output {info.name!r}")
+                raise InputError(f"{where}: no node of the branch produces its output {info.name!r}")
             scope[name] = inner[info.name]
 
     def _outputs(
@@ -165,7 +165,7 @@ class Walk:
             declared = dimensions(self._declared.get(name, onnx.TypeProto()), self._sizes.symbols)
             for found in (guess, declared):
                 if found.kind != "tensor":
-                    raise InputError(f"{where} makes a {found.kind}: only tensors can be placed")
+                    raise InputError(f"{where} produces a {found.kind}: only tensors can be placed")
             shape = self._sizes.of_output(name, guess, declared)
             if shape is None:
                 self._refuse_open(name, guess, inputs, where)
@@ -207,7 +207,7 @@ class Walk:
             why = f" without the value of {missing.name!r} in the file {missing.missing!r}, which cannot be read"
         shape = "…" if guess.sizes is None else "x".join("?" if n is None else str(n) for n in guess.sizes)
         raise InputError(
-            f"{where}: the shape of its output {name!r} is not known{why}: give it as --shape '{name}={shape}'"
+            f"{where}: the shape of its output {name!r} is unknown{why}: give it as --shape '{name}={shape}'"
         )
 
     # -- steps -----------------------------------------------------------------------------------------------

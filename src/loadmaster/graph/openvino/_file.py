@@ -38,7 +38,7 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]]) -> Any:
 
     Raises
     ------
-    InputError : the file is not there or damaged, or a shape is open or wrong.
+    InputError : the file does not exist or is damaged, or a shape is wrong or not fixed.
     """
     ov = openvino(f"{path}: reading it")
     file = Path(path)
@@ -61,7 +61,7 @@ def _check_ir(path: Path) -> None:
         # LookupError, ValueError: an encoding that is unknown, or that its bytes are not in
         raise InputError(f"{path}: is not an OpenVINO IR ({error})") from None
     if root.tag != "net":
-        raise InputError(f"{path}: is not an OpenVINO IR (it is XML, but of a <{root.tag}>)")
+        raise InputError(f"{path}: is not an OpenVINO IR (its root element is <{root.tag}>)")
     if root.find("layers") is None or not re.fullmatch(r"[0-9]{1,3}", root.get("version", "")):
         raise InputError(f"{path}: is not an OpenVINO IR (it has no layers, or no version)")
     weights = path.with_suffix(".bin")
@@ -73,7 +73,7 @@ def _check_ir(path: Path) -> None:
         raise InputError(f"{path}: its weights are missing: there is no file {weights}")
     if needed and weights.stat().st_size < needed:
         raise InputError(
-            f"{weights}: is cut short ({weights.stat().st_size:,} bytes, the model needs {needed:,})"
+            f"{weights}: is truncated ({weights.stat().st_size:,} bytes, the model needs {needed:,})"
         )
 
 
@@ -144,7 +144,7 @@ def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]], source: str) ->
         if port.partial_shape.is_dynamic:
             name = port.get_node().get_friendly_name()
             raise InputError(
-                f"{source}: the shape {port.partial_shape} of input {name!r} is open: "
+                f"{source}: the shape {port.partial_shape} of input {name!r} is not fixed: "
                 f"give it as --shape {name}=1x3x…"
             )
 

@@ -23,13 +23,13 @@ def load_openvino(
     """The operator graph of a model as OpenVINO sees it.
 
     Ops have the friendly names of the nodes of :func:`openvino_model`, one to one, so that a placement can be
-    set as their affinity; where a name is taken, ``_1``, ``_2``, … stands behind it, in the model too.
+    set as their affinity; where a name is taken, ``_1``, ``_2``, … is appended to it, in the model too.
 
     Parameters
     ----------
     source : a file (``.xml`` or ``.onnx``), a ``torch.nn.Module``, an ``ExportedProgram`` or an
         ``openvino.Model``.
-    shapes : shapes of inputs that the model leaves open, by name or number; a mapping, or texts such as
+    shapes : shapes of inputs that the model does not fix, by name or number; a mapping, or strings such as
         ``"input=1x3x224x224"``.
     counting : ``"ops"``, the ops that execute: constants are folded, and are ``param_bytes`` of their reader.
         ``"layers"``, every node of the IR, constants and their decompression included.
@@ -38,7 +38,7 @@ def load_openvino(
 
     Raises
     ------
-    InputError : the model cannot be read, the shape of an input is open or does not fit, or the package
+    InputError : the model cannot be read, the shape of an input is not fixed or does not fit, or the package
         ``openvino`` is not installed.
 
     References

@@ -77,7 +77,7 @@ def assemble(model: Any, name: str, *, counting: str, io: bool) -> Network:
     if reader.unknown:
         listed = ", ".join(kind for kind, _ in reader.unknown.most_common(MOST_TYPES))
         notes.append(
-            f"{reader.unknown.total()} ops ({listed}) counted by bytes alone, for their work is not known"
+            f"{reader.unknown.total()} ops ({listed}) counted by bytes alone, because their work is unknown"
         )
     return Network(
         reader.builder.build(),
@@ -120,7 +120,7 @@ def _add(reader: _Reader, node: Any, weights: set[str], held: _Held) -> None:
         if port.get_partial_shape().is_dynamic:
             raise InputError(
                 f"{reader.source}: the shape {port.get_partial_shape()} at op {name!r} ({kind}) depends on the data, "
-                "so that it cannot be placed"
+                "so it cannot be placed"
             )
     inputs = [tuple(port.get_shape()) for port in node.inputs()]
     outputs = [tuple(port.get_shape()) for port in node.outputs()]

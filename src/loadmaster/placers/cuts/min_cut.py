@@ -1,5 +1,4 @@
-"""Minimum cuts: the optimal placement under the ``serial`` model for two devices, and near-optimal ones
-for more."""
+"""Minimum cuts: the optimal placement under the ``serial`` model for two devices, and good ones for more."""
 
 from __future__ import annotations
 
@@ -61,9 +60,9 @@ class MinCut(Searcher):
     """
 
     sweeps: int = 20
-    """Most rounds of expansion moves over all devices."""
+    """Maximum number of rounds of expansion moves over all devices."""
     prices: int = 40
-    """Most prices of memory that are tried."""
+    """Maximum number of memory prices to try."""
     relaxation: int = 400_000
     """Largest linear relaxation (variables) that is solved for the bound with more than two devices; 0
     turns it off."""
@@ -77,7 +76,7 @@ class MinCut(Searcher):
         """Only ``serial``: there the cost is a sum over ops and tensors."""
         if isinstance(problem.model, Serial):
             return None
-        return f"a cut adds costs up, which is not what the {problem.model.name} model does: use it with --model serial"
+        return f"min-cut needs costs that add up, unlike those of the {problem.model.name} model: use --model serial"
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Cut; price the memory where it is short; prove."""

@@ -46,7 +46,7 @@ class ListScheduler(Construction):
         """Only ``concurrent``: the other models have no schedule."""
         if isinstance(problem.model, Concurrent):
             return None
-        return f"it builds a schedule, and the {problem.model.name} model has none: use it with --model concurrent"
+        return f"it builds a schedule, but the {problem.model.name} model has none: use --model concurrent"
 
 
 def allowed_and_repaired(problem: Problem, at: IntArray) -> IntArray:

@@ -55,7 +55,7 @@ def _look(problem: Problem) -> None:
             raise InfeasibleError(f"no device supports op {op[v]!r}")
         if problem.pin[v] >= 0:
             pin = int(problem.pin[v])
-            why = "does not support it" if np.isinf(problem.time[v, pin]) else "is forbidden to it"
+            why = "does not support it" if np.isinf(problem.time[v, pin]) else "is forbidden for it"
             raise InfeasibleError(f"op {op[v]!r} is pinned to device {name[pin]!r}, which {why}")
         raise InfeasibleError(f"op {op[v]!r} is forbidden on every device that supports it")
     ptr, member = problem.members
@@ -85,7 +85,7 @@ def _torn(problem: Problem, ops: IntArray) -> str:
         shown.append(f"{op[ops[i]]!r} may only go to {devices}")
     return (
         f"contiguity 'chain' keeps {len(ops)} ops on one device, as they wait for each other through colocation, "
-        f"but they have none in common: {'; '.join(shown)}"
+        f"but no device is allowed for all of them: {'; '.join(shown)}"
     )
 
 
@@ -244,7 +244,7 @@ def _circle(problem: Problem, atoms: Atoms, pair: IntArray, above: IntArray, fir
         one, other = _an_op(problem, atoms, int(above[later, d])), _an_op(problem, atoms, later)
         parts.append(f"{one} on {name[d]!r} comes before {other} on {name[e]!r}")
     return (
-        "contiguity 'chain' cannot be met: data would flow in a circle through the devices that these ops must be on: "
+        "contiguity 'chain' cannot be met: data would flow in a cycle through the devices that these ops must be on: "
         + ", and ".join(parts)
     )
 

@@ -68,7 +68,7 @@ def exhaust(search: Search, *, small: bool = True) -> bool:
     whole = search.simulated and (several or not (free_calls or isinstance(problem.model, Concurrent)))
     if search.best is None and whole:
         raise InfeasibleError(
-            f"none of the {int(count):,} placements that pins, forbids and colocation leave satisfies all constraints"
+            f"none of the {int(count):,} placements that pins, forbids and colocation allow satisfies all constraints"
         )
     if whole:
         search.bound = Bound(search.cost, "enumeration")

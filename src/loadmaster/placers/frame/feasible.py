@@ -277,12 +277,12 @@ def _search(problem: Problem, seed: int, patience: _Patience) -> Placement:
         orders = " with the model's own order of the ops" if judges_peak(problem) else ""
         raise note_infeasible(
             problem,
-            f"no placement satisfies all constraints together{orders}, as a search through all of them showed: "
+            f"no placement satisfies all constraints together{orders}, as an exhaustive search showed: "
             f"{_tightest(problem)}",
         )
     raise UndecidedError(
-        "no feasible placement was found in the time given, nor proved that there is none: "
-        f"{_tightest(problem)}; give more time, or loosen a constraint"
+        "no feasible placement was found in the time given, and it is not proved that there is none: "
+        f"{_tightest(problem)}; give more time, or relax a constraint"
     )
 
 

@@ -109,7 +109,7 @@ class Search:
 
     @property
     def evaluations(self) -> int:
-        """Costs learnt so far, by the evaluator or by deltas that a kernel reported with :meth:`count`."""
+        """Number of evaluations so far, by the evaluator or by deltas that a kernel reported with :meth:`count`."""
         return self.evaluator.evaluations - self._first + self._counted
 
     @property
@@ -140,11 +140,11 @@ class Search:
             self._board.prove(bound, self.method)
 
     def count(self, evaluations: int) -> None:
-        """Book evaluations that a kernel made by deltas."""
+        """Add evaluations that a kernel made by deltas."""
         self._counted += evaluations
 
     def began_earlier(self, seconds: float) -> None:
-        """Book seconds of an earlier run that this one goes on from."""
+        """Add the seconds of an earlier run that this one continues."""
         self._began -= seconds
 
     def check(self) -> None:

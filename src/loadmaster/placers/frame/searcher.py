@@ -19,7 +19,7 @@ class Searcher:
     name: ClassVar[str]
     summary: ClassVar[str]
     unlimited: ClassVar[Budget] = Budget()
-    """What it takes where the caller sets no limit; by default it ends by itself."""
+    """The budget if the caller sets no limit; by default the method ends by itself."""
     warm_up: ClassVar[int] = SOLVE_FROM
     """Evaluations on a tiny problem after which every part of the method has been loaded or compiled."""
     exhausts: ClassVar[bool] = False

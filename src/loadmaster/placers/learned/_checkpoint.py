@@ -62,7 +62,7 @@ class Checkpoint:
             raise InputError(f"{self.path}: is not a checkpoint of a learned placer ({error})") from None
         if origin != self._origin:
             raise InputError(
-                f"{self.path}: is the checkpoint of another problem, seed or other settings: give another file"
+                f"{self.path}: is a checkpoint for a different problem, seed or settings: give another file"
             )
         try:
             return self._restore(found)

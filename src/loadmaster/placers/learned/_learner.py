@@ -65,7 +65,7 @@ class Learner(Searcher):
     colocate: str
     """Coarsening rules by which ops become the nodes that the policy sees."""
     threads: int
-    """Threads of PyTorch."""
+    """Number of PyTorch threads."""
 
     def supports(self, problem: Problem) -> str | None:
         """Everything, where PyTorch is installed."""

@@ -14,9 +14,9 @@ class Reinforced(Learner):
     """What training by REINFORCE needs."""
 
     samples: int = 32
-    """Placements drawn and costed for one update."""
+    """Placements sampled and evaluated per update."""
     learning_rate: float = 3e-3
-    """Of Adam."""
+    """Learning rate of Adam."""
     decay: float = 0.9
     """Of the moving average of the reward that is the baseline."""
     gradient: float = 1.0
@@ -28,13 +28,13 @@ class Reinforced(Learner):
     failing: float = 4.0
     """Cost of an infeasible placement, in terms of the cost of the first placement."""
     checkpoint: str = ""
-    """File to save the training to and to go on from if it exists; empty for none."""
+    """File to save the training to, and to resume from if it exists; empty for none."""
     checkpoint_seconds: float = 10.0
-    """Time between two saves."""
+    """Seconds between two saves."""
     log_dir: str = ""
-    """Folder for scalars (TensorBoard event files); empty for none."""
+    """Folder for TensorBoard event files; empty for none."""
     threads: int = 1
-    """Threads of PyTorch; the simulator has its own."""
+    """Number of PyTorch threads; the simulator has its own."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Expert(Searcher):
     fastest."""
 
     name: ClassVar[str] = "expert"
-    summary: ClassVar[str] = "by hand: a layer or stack per device, else balanced blocks"
+    summary: ClassVar[str] = "rules of human experts: a layer or stack per device, else balanced blocks"
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """One placement, by the first rule that gives a feasible one."""

@@ -21,7 +21,7 @@ __all__ = ["Heft", "heft_placements", "list_schedule"]
 
 @dataclass(frozen=True)
 class Heft(Searcher):
-    """Ops by falling upward rank, each to the device where it finishes earliest, gaps in the schedule used.
+    """Ops by decreasing upward rank, each to the device where it finishes earliest, gaps in the schedule used.
 
     A tensor that was brought to a device once is there for later readers, and a link carries one tensor at a
     time. The sequence on each device is returned as ``order``; if the event schedule without it is faster,
@@ -46,7 +46,7 @@ class Heft(Searcher):
         """Only ``concurrent``: the other models have no schedule to insert into."""
         if isinstance(problem.model, Concurrent):
             return None
-        return f"heft builds a schedule, and the {problem.model.name} model has none: use it with --model concurrent"
+        return f"heft builds a schedule, but the {problem.model.name} model has none: use --model concurrent"
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """One pass; two evaluations."""

@@ -30,7 +30,7 @@ __all__ = ["Lookahead", "children_done", "children_of", "lookahead_schedule", "t
 class Lookahead(ListScheduler):
     """HEFT, but each op goes where the last of its children would finish earliest.
 
-    For every device of an op its children are tried, by falling upward rank, each where it finishes earliest
+    For every device of an op its children are tried, by decreasing upward rank, each where it finishes earliest
     after the inputs that are scheduled already; children on one device queue. An op without children goes
     where it finishes earliest itself, which also settles ties.
 
@@ -43,7 +43,7 @@ class Lookahead(ListScheduler):
     """
 
     name: ClassVar[str] = "lookahead"
-    summary: ClassVar[str] = "HEFT that looks ahead to the children of every op"
+    summary: ClassVar[str] = "HEFT with lookahead to the children of every op"
 
     def candidates(self, problem: Problem) -> Iterator[Placement]:
         """One pass; two evaluations."""
@@ -71,7 +71,7 @@ def lookahead_schedule(problem: Problem) -> tuple[IntArray, FloatArray]:
 
 
 def children_of(problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
-    """CSR op -> successors by falling upward rank, and the largest tensor for each: (ptr, op, size)."""
+    """CSR op -> successors by decreasing upward rank, and the largest tensor for each: (ptr, op, size)."""
     graph = problem.graph
     rank = np.empty(problem.n, np.int64)
     rank[problem.priority_order] = np.arange(problem.n)

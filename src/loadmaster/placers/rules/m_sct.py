@@ -40,7 +40,7 @@ class MSct(Construction):
     threshold: float = 0.1
     """A child is a favourite if its relaxed variable is below this (at most 0.5, so that it is the only one)."""
     largest: int = 10_000
-    """Most arcs for which the linear program is solved."""
+    """Maximum number of arcs for which the linear program is solved."""
 
     name: ClassVar[str] = "m-sct"
     summary: ClassVar[str] = "Baechi's m-SCT: earliest start with devices kept for favourite children"

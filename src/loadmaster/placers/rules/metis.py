@@ -29,12 +29,12 @@ class Metis(Searcher):
     """The undirected graph of colocation classes divided into as many parts as devices, with few cut tensors
     between parts of fair size.
 
-    A vertex weighs the least time of its ops, a device's share is its speed, and an edge weighs what sending
-    and receiving its tensors costs on average. METIS knows nothing of directions: its parts mostly wait for
-    each other in circles. Where a pipeline must be a chain, or if ``acyclic`` is set, the parts are lined up
-    by the mean position of their ops, and ops that would flow backwards are moved on to the part of their
-    last predecessor, or else back to that of their first successor, whichever is better. Ops on devices that
-    cannot take them, and what exceeds a memory, are moved where it costs least time.
+    A vertex weighs the least time of its ops, a device's share is its speed, and an edge weighs what sending and
+    receiving its tensors costs on average. METIS knows nothing of directions: its parts mostly form cycles.
+    Where a pipeline must be a chain, or if ``acyclic`` is set, the parts are lined up by the mean position of
+    their ops, and ops that would flow backwards are moved on to the part of their last predecessor, or else back
+    to that of their first successor, whichever is better. Ops on devices that cannot take them, and what exceeds
+    a memory, are moved where it costs least time.
 
     References
     ----------
@@ -51,12 +51,10 @@ class Metis(Searcher):
     summary: ClassVar[str] = "METIS graph partitioning, made acyclic where needed"
 
     def supports(self, problem: Problem) -> str | None:
-        """``pipeline`` and ``concurrent``, where devices work side by side."""
+        """``pipeline`` and ``concurrent``, where devices work in parallel."""
         if isinstance(problem.model, Pipeline | Concurrent):
             return None
-        return (
-            f"metis balances devices that work at once, and under the {problem.model.name} model they do not"
-        )
+        return f"metis balances devices that work in parallel, but under the {problem.model.name} model they do not"
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Partition and repair; if nothing of that is feasible, any feasible placement."""

@@ -29,11 +29,13 @@ class OpenVino(Construction):
     """
 
     priority: tuple[str, ...] = ()
-    """Names of devices, the first the most wanted; devices that are not named follow, accelerators first, in
+    """Names of devices, the most preferred first; devices that are not named follow, accelerators first, in
     the order of the cluster."""
 
     name: ClassVar[str] = "openvino"
-    summary: ClassVar[str] = "OpenVINO HETERO's rule: the first device of a list that supports the op"
+    summary: ClassVar[str] = (
+        "OpenVINO HETERO's rule: the first device in a priority list that supports the op"
+    )
 
     def supports(self, problem: Problem) -> str | None:
         """Every problem that has the devices of the list."""

@@ -26,13 +26,13 @@ class Random(Searcher):
     """
 
     batch: int = 32
-    """Placements drawn and evaluated at once."""
+    """Placements sampled and evaluated at once."""
     contiguous: float = 0.5
     """Share of contiguous cuts."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "random"
-    summary: ClassVar[str] = "the best of many random placements, half of them contiguous cuts"
+    summary: ClassVar[str] = "the best of many random placements, half of them contiguous"
     unlimited: ClassVar[Budget] = Budget(evaluations=1000)
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:

@@ -22,7 +22,7 @@ class Single(Searcher):
     """
 
     name: ClassVar[str] = "single"
-    summary: ClassVar[str] = "the best single device (what it cannot take goes elsewhere)"
+    summary: ClassVar[str] = "the best single device (ops it cannot take go elsewhere)"
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Try every device."""

@@ -21,7 +21,7 @@ __all__ = ["Annealing"]
 class Annealing(Searcher):
     """Metropolis walks that cool down and are heated again.
 
-    Two walks run side by side. The temperature is a multiple of what one atom weighs: its mean time and mean
+    Two walks run in parallel. The temperature is a multiple of what one atom weighs: its mean time and mean
     transfers. In one walk a cycle starts from the best placement of the walk so far, and is twice as long as the one
     before. In the other it starts afresh, since constraints may wall a placement in, and lengths double after
     ``restarts`` cycles.

@@ -1,4 +1,4 @@
-"""Beam search over list schedules, then a walk over placement and order."""
+"""Beam search over list schedules, then local search over placement and order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STUCK = 20
 
 @dataclass(frozen=True)
 class Beam(Searcher):
-    """Many list schedules side by side, the most promising kept, and then improved.
+    """Many list schedules in parallel, the most promising kept, and then improved.
 
     The beams are compared by PEFT's optimistic cost of what follows, in four ways. From the best schedule of
     all (HEFT's and lookahead's included) a walk moves ops to other devices and to other turns in the
@@ -45,11 +45,11 @@ class Beam(Searcher):
     """
 
     width: int = 64
-    """Schedules that are kept side by side; fewer on large graphs."""
+    """Schedules kept at a time; fewer on large graphs."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "beam"
-    summary: ClassVar[str] = "beam search over schedules, then a walk over placement and order"
+    summary: ClassVar[str] = "beam search over schedules, then local search over placement and order"
     unlimited: ClassVar[Budget] = Budget(seconds=10.0)
     exhausts: ClassVar[bool] = True
 
@@ -57,7 +57,7 @@ class Beam(Searcher):
         """Only ``concurrent``: the other models have no schedule."""
         if isinstance(problem.model, Concurrent):
             return None
-        return f"beam builds a schedule, and the {problem.model.name} model has none: use it with --model concurrent"
+        return f"beam builds a schedule, but the {problem.model.name} model has none: use --model concurrent"
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:
         """Search until the budget is used up (10 seconds if it sets no limit)."""

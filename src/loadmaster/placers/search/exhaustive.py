@@ -15,7 +15,7 @@ __all__ = ["Exhaustive"]
 
 @dataclass(frozen=True)
 class Exhaustive(Searcher):
-    """Evaluates all placements, one after another; with more than some millions it ends with its budget before them.
+    """Evaluates all placements, one after another; if there are more than a few million, the budget ends first.
 
     Exact under ``serial``, ``pipeline`` and ``offload`` where it gets through. Under ``concurrent`` it finds the best
     devices with the schedule of the model; an order of its own may be better still (``cp-sat`` proves that).
@@ -24,7 +24,7 @@ class Exhaustive(Searcher):
     """
 
     name: ClassVar[str] = "exhaustive"
-    summary: ClassVar[str] = "every placement of a small problem"
+    summary: ClassVar[str] = "tries every placement of a small problem"
     keeps_start: ClassVar[bool] = True
     unlimited: ClassVar[Budget] = Budget(seconds=60.0)
 

@@ -25,9 +25,9 @@ UNSEEN = 1e9
 
 @dataclass(frozen=True)
 class LocalSearch(Searcher):
-    """Descent by moving ops, clusters and swaps, with kicks out of local optima and fresh starts.
+    """Descent by moving ops, groups and swaps, with kicks out of local optima and fresh starts.
 
-    Two walks run side by side: one begins at the best constructed placement, the other at a random one. A
+    Two walks run in parallel: one begins at the best constructed placement, the other at a random one. A
     walk descends until nothing has improved for a while, is then kicked (a few moves accepted unseen) and
     descends again; a kick that led to nothing better is taken back, and after ``kicks`` of them in a row the
     walk starts afresh from a random placement.
@@ -38,7 +38,7 @@ class LocalSearch(Searcher):
     """
 
     patience: float = 2.0
-    """A descent ends after so many evaluations without improvement per atom and other device."""
+    """A descent ends after this many evaluations without improvement, per atom and other device."""
     kick: float = 0.02
     """Share of the atoms that a kick moves (at least three)."""
     kicks: int = 30

@@ -46,12 +46,12 @@ class CpSat(PipelineSolver):
     """
 
     workers: int = 4
-    """Threads of CP-SAT; fewer than four leave out strategies that it needs."""
+    """Number of CP-SAT threads; fewer than four leave out strategies that it needs."""
     max_ops: int = 150
     """Larger graphs are not scheduled (``concurrent``) or called (``offload``): local search has the time."""
 
     name: ClassVar[str] = "cp-sat"
-    summary: ClassVar[str] = "pipeline, offload and concurrent by OR-tools' CP-SAT, with a proof"
+    summary: ClassVar[str] = "constraint programming by OR-Tools' CP-SAT, with a proven bound"
     solvers: ClassVar[tuple[SolverName, ...]] = ("cp-sat",)
 
     def supports(self, problem: Problem) -> str | None:

@@ -1,4 +1,4 @@
-"""CP-SAT and HiGHS side by side on the 0/1 program of pipelined throughput."""
+"""CP-SAT and HiGHS in parallel on the 0/1 program of pipeline throughput."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Exact"]
 
 @dataclass(frozen=True)
 class Exact(PipelineSolver):
-    """CP-SAT and HiGHS side by side: each hears of what the other has found, and the better bound counts.
+    """CP-SAT and HiGHS in parallel: each learns what the other has found, and the better bound counts.
 
     Solves the same problems as :class:`~loadmaster.placers.solvers.milp.Milp`, and is exact if either of the two
     finishes. CP-SAT mostly wins under contiguity ``device``, HiGHS often without contiguity.
@@ -27,8 +27,8 @@ class Exact(PipelineSolver):
     """
 
     workers: int = 4
-    """Threads of CP-SAT."""
+    """Number of CP-SAT threads."""
 
     name: ClassVar[str] = "exact"
-    summary: ClassVar[str] = "pipelined throughput by CP-SAT and HiGHS side by side"
+    summary: ClassVar[str] = "pipeline throughput by CP-SAT and HiGHS in parallel"
     solvers: ClassVar[tuple[SolverName, ...]] = ("milp", "cp-sat")

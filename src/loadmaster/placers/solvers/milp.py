@@ -1,4 +1,4 @@
-"""HiGHS on the 0/1 program of pipelined throughput."""
+"""HiGHS on the 0/1 program of pipeline throughput."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ class Milp(PipelineSolver):
     """
 
     name: ClassVar[str] = "milp"
-    summary: ClassVar[str] = "pipelined throughput as a 0/1 program, by HiGHS"
+    summary: ClassVar[str] = "pipeline throughput as an integer program, by HiGHS"
     solvers: ClassVar[tuple[SolverName, ...]] = ("milp",)

@@ -176,15 +176,15 @@ def _without_weightless(full: Contracted) -> Contracted:
 def no_chains(problem: Problem) -> str | None:
     """Why a program over chains is not for this problem: another model, or too many kinds of devices; or None."""
     if not isinstance(problem.model, Pipeline):
-        return f"it builds pipelines, and the model is {problem.model.name}: use --model pipeline"
+        return f"it builds pipelines, but the model is {problem.model.name}: use --model pipeline"
     kinds = kinds_of(problem, atoms_of(_as_chain(problem)))
     states = math.prod(min(len(kind), problem.n) + 1 for kind in kinds)
     if states <= MOST_STATES:
         return None
     return (
-        f"its {sum(map(len, kinds))} usable devices are of {len(kinds)} different kinds, so that there are "
-        f"{states} ways to have used some of them, and at most {MOST_STATES} can be told apart: make devices "
-        "equal, or forbid some"
+        f"its {sum(map(len, kinds))} usable devices are of {len(kinds)} different kinds, which gives "
+        f"{states} combinations of used devices (at most {MOST_STATES} are supported): make devices equal, or "
+        "forbid some"
     )
 
 

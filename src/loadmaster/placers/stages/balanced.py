@@ -1,4 +1,4 @@
-"""Balanced blocks: a sequence of ops cut so that the work is even, whatever it costs to communicate."""
+"""Balanced blocks: a sequence of ops cut so that the work is even, whatever the transfers cost."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ __all__ = ["Balanced"]
 
 @dataclass(frozen=True)
 class Balanced(Searcher):
-    """One topological order cut into blocks whose largest compute time is least; communication is not looked
-    at.
+    """One topological order cut into blocks whose largest compute time is least; transfers are ignored.
 
     What libraries for pipelined training offer to divide a sequence of layers by measured time. Memory, pins
     and unsupported ops are respected, and devices of several kinds get blocks that suit them. A baseline for
-    ``pipeline``: optimal for that order if nothing is communicated, with no claim beyond that.
+    ``pipeline``: optimal for that order if transfers are free, with no claim beyond that.
 
     Complexity: O(atoms * longest block * states).
 
@@ -34,7 +33,7 @@ class Balanced(Searcher):
     """
 
     name: ClassVar[str] = "balanced"
-    summary: ClassVar[str] = "a topological order cut into blocks of even work, communication ignored"
+    summary: ClassVar[str] = "a topological order cut into blocks of even work, transfers ignored"
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``pipeline``, and not too many kinds of devices."""

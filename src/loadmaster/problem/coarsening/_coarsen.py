@@ -51,10 +51,10 @@ RULES = {
     "colour": "one forward and one backward group per colocation class",
     "chain": "ops with one child whose only parent they are (HSDAG)",
     "constants": "constants with the first op that reads them",
-    "zero": "ops that take no time and have one neighbour, with it",
-    "scope:DEPTH": "ops that share so many name scopes",
+    "zero": "ops that take no time, merged into their only neighbour",
+    "scope:DEPTH": "ops whose names share the first DEPTH scopes",
     "fused:FILE": "the groups in a JSON file: a list of lists of op names",
-    "matching:SIZE": "heavy-edge matching until so many groups are left",
+    "matching:SIZE": "heavy-edge matching until SIZE groups are left",
 }
 """The rules by name, as ``--coarsen`` takes them."""
 
@@ -138,7 +138,7 @@ def coarsen(problem: Problem, spec: str | Sequence[str | Rule]) -> Coarsening:
         step = contract(coarse, rule(coarse))
         group = step.group_of[group]
         coarse = step.coarse
-    provenance = f"{problem.provenance}; added up over groups ({', '.join(name for name, _ in steps)})"
+    provenance = f"{problem.provenance}; summed over groups ({', '.join(name for name, _ in steps)})"
     return Coarsening(
         problem, replace(coarse, provenance=provenance), group, tuple(name for name, _ in steps)
     )
@@ -193,7 +193,7 @@ def contract(problem: Problem, representative: IntArray) -> Coarsening:
 
     Raises
     ------
-    InputError : the groups wait for each other in a circle, or one has forward and backward ops.
+    InputError : the groups form a cycle, or one has forward and backward ops.
     """
     fine, n = problem.graph, problem.n
     first = np.full(n, n, np.int64)
@@ -292,7 +292,7 @@ def _reject_bad_groups(problem: Problem, group: IntArray, graph: Graph) -> None:
     if len(order) < graph.n:
         around = sorted(set(range(graph.n)) - set(order.tolist()))[:3]
         names = ", ".join(repr(graph.names[g]) for g in around)
-        raise InputError(f"the groups wait for each other in a circle, e.g. those of the ops {names}")
+        raise InputError(f"the groups form a cycle, e.g. those of the ops {names}")
     graph.remember_order(order)
 
 

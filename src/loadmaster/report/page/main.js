@@ -22,7 +22,7 @@ search.addEventListener("input", () => {
     li.addEventListener("pointerdown", (e) => { e.preventDefault(); take(v); });
     return li;
   }));
-  if (state.matches && !shown.length) list.replaceChildren(el("li", {}, "no op has this in its name"));
+  if (state.matches && !shown.length) list.replaceChildren(el("li", {}, "no matching op"));
   if (state.matches && state.matches.length > 40) list.append(el("li", { class: "small" }, `and ${state.matches.length - 40} more`));
   list.hidden = !state.matches;
   search.setAttribute("aria-expanded", String(!list.hidden));

@@ -9,11 +9,11 @@ function swatch(d) { return el("span", { class: "swatch", style: `background:${m
 function opButton(v) { return el("button", { class: "link", "data-op": v }, meta.names[v]); }
 function moveText(v, d) {
   const delta = data.move[v * D + d];
-  if (d === data.device[v]) return el("td", { class: "n" }, "is here");
+  if (d === data.device[v]) return el("td", { class: "n" }, "current");
   if (!Number.isFinite(data.time[v * D + d])) return el("td", { class: "n" }, "not supported");
   if (!data.allowed[v * D + d]) return el("td", { class: "n" }, "not allowed");
   if (Number.isNaN(delta)) return el("td", { class: "n" }, "not computed");
-  if (!Number.isFinite(delta)) return el("td", { class: "n" }, "breaks a limit");
+  if (!Number.isFinite(delta)) return el("td", { class: "n" }, "infeasible");
   const share = meta.cost ? delta / meta.cost : 0;
   if (Math.abs(share) < 1e-6) return el("td", { class: "n" }, "no change");
   return el("td", { class: `n ${delta < 0 ? "better" : "worse"}` }, `${delta > 0 ? "+" : ""}${seconds(delta)} (${delta > 0 ? "+" : "−"}${Math.abs(100 * share).toFixed(share > 0.1 ? 0 : 2)} %)`);
@@ -33,16 +33,16 @@ function why(v) {
   const speed = fastest === here ? `No device runs it faster than ${name}.` : `${meta.devices[fastest].name} would run it ${seconds(own - data.time[v * D + fastest])} faster.`;
   if (cheapest < 0) return speed;
   const delta = data.move[v * D + cheapest], other = meta.devices[cheapest].name;
-  if (delta > 1e-6 * meta.cost) return `${speed} Any move makes the whole plan slower, by ${seconds(delta)} at least (to ${other}).`;
-  if (delta < -1e-6 * meta.cost) return `${speed} Moved to ${other} the whole plan would be ${seconds(-delta)} faster.`;
-  return `${speed} Moving it to ${other} changes nothing: it is not what the plan waits for.`;
+  if (delta > 1e-6 * meta.cost) return `${speed} Moving it makes the plan slower, by at least ${seconds(delta)} (to ${other}).`;
+  if (delta < -1e-6 * meta.cost) return `${speed} On ${other} the plan would be ${seconds(-delta)} faster.`;
+  return `${speed} Moving it to ${other} does not change the cost: it is not on the bottleneck.`;
 }
 function neighbours(title, entries) {
   if (!entries.length) return [];
   const list = el("ul");
   for (const [v, t, cut] of entries.slice(0, 12)) {
     const size = data.bytes[t] ? ` ${bytes(data.bytes[t])}` : "";
-    list.append(el("li", {}, swatch(data.device[v]), opButton(v), el("span", { class: "small" }, `${size}${cut ? " · cut" : ""}`)));
+    list.append(el("li", {}, swatch(data.device[v]), opButton(v), el("span", { class: "small" }, `${size}${cut ? " · transferred" : ""}`)));
   }
   if (entries.length > 12) list.append(el("li", { class: "small" }, `and ${entries.length - 12} more`));
   return [el("h4", {}, title), list];
@@ -54,7 +54,7 @@ function opPanel(v) {
     const own = data.time[v * D + e];
     return el("tr", e === d ? { class: "here" } : {}, el("td", {}, swatch(e), device.name), el("td", { class: "n" }, Number.isFinite(own) ? seconds(own) : "–"), moveText(v, e));
   });
-  const head = el("tr", {}, el("th", {}, "on"), el("th", { class: "n" }, "op takes"), el("th", { class: "n" }, "plan after move"));
+  const head = el("tr", {}, el("th", {}, "device"), el("th", { class: "n" }, "op time"), el("th", { class: "n" }, "change if moved"));
   const inputs = reads[v].map((t) => [data.producer[t], t, data.device[data.producer[t]] !== d]);
   const outputs = makes[v].flatMap((t) => Array.from(data.consumer.subarray(data.consumerPtr[t], data.consumerPtr[t + 1]), (u) => [u, t, data.device[u] !== d]));
   const together = [];
@@ -65,9 +65,9 @@ function opPanel(v) {
     el("div", {}, swatch(d), meta.devices[d].name, scheduled ? ` · ${seconds(data.start[v])} to ${seconds(data.end[v])}` : "", onCritical[v] ? " · on the critical path" : ""),
     el("div", { class: "why" }, why(v)),
     el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)),
-    ...neighbours("reads", inputs),
-    ...neighbours("is read by", outputs),
-    ...neighbours("kept together with", together),
+    ...neighbours("reads from", inputs),
+    ...neighbours("read by", outputs),
+    ...neighbours("colocated with", together),
   ];
   return parts;
 }
@@ -97,14 +97,14 @@ function overviewPanel() {
   const longest = [...data.x.keys()].sort((a, b) => data.time[b * D + device[b]] - data.time[a * D + device[a]]).slice(0, 8);
   const parts = [
     el("h3", {}, "Overview"),
-    el("p", { class: "small" }, grouped ? "A large graph, shown by name scope: click a group to open it, or zoom in." : "Click an op for its cost on every device and what a move would change."),
+    el("p", { class: "small" }, grouped ? "This graph is large and is shown by name scope: click a group to open it, or zoom in." : "Click an op to see its time on every device and what moving it would change."),
     el("ul", {}, ...meta.devices.map((d, i) => el("li", {}, swatch(i), `${d.name}: ${count[i].toLocaleString("en")} ops, ${seconds(meta.busy[i])}`))),
     el("h4", {}, "longest ops"),
     el("ul", {}, ...longest.map((v) => el("li", {}, swatch(device[v]), opButton(v), el("span", { class: "small" }, ` ${seconds(data.time[v * D + device[v]])}`)))),
     el("h4", {}, "single moves that would help"),
   ];
   if (improving.length) parts.push(el("ul", {}, ...improving.slice(0, 8).map(([delta, v]) => el("li", {}, swatch(device[v]), opButton(v), el("span", { class: "small better" }, ` ${seconds(delta)}`)))));
-  else parts.push(el("p", { class: "small" }, "None: every op is at its best place while the others stay."));
+  else parts.push(el("p", { class: "small" }, "None: no op is better elsewhere while the others stay put."));
   return parts;
 }
 function showPanel() {

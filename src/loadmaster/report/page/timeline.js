@@ -15,7 +15,7 @@ meta.devices.forEach((d, i) => {
   if (!scheduled) {
     row.note = seconds(meta.load[i]);
     row.bars.push([0, meta.busy[i], -1, `${d.name}: compute ${seconds(meta.busy[i])}`, false, 1]);
-    row.bars.push([meta.busy[i], meta.busy[i] + meta.comm[i], -1, `${d.name}: comm ${seconds(meta.comm[i])}`, false, 0.45]);
+    row.bars.push([meta.busy[i], meta.busy[i] + meta.comm[i], -1, `${d.name}: transfers ${seconds(meta.comm[i])}`, false, 0.45]);
     return;
   }
   const calls = meta.calls.map((call, c) => [call, c]).filter(([call]) => call[0] === i);

@@ -124,7 +124,7 @@ def parse_devices(texts: Iterable[str]) -> tuple[DeviceSpec, ...]:
 
     Raises
     ------
-    InputError : a name is there twice, or there is none at all.
+    InputError : a name appears twice, or there is none at all.
     """
     found: list[DeviceSpec] = []
     for text in texts:
@@ -132,7 +132,7 @@ def parse_devices(texts: Iterable[str]) -> tuple[DeviceSpec, ...]:
     names = [spec.name for spec in found]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"the device {name!r} is there twice")
+            raise InputError(f"the device {name!r} appears twice")
     if not found:
         raise InputError("there is no device: give e.g. --device A=cpu:core=0 --device B=cpu:core=1")
     return tuple(found)

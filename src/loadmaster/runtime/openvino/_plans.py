@@ -67,7 +67,7 @@ def fitting_network(
     if layers.graph.digest == plan.graph_hash:
         return layers
     raise InputError(
-        f"{plan.source}: is a plan for another model ({plan.graph_name}, {plan.graph_hash[:12]}) than "
+        f"{plan.source}: is a plan for a different model ({plan.graph_name}, {plan.graph_hash[:12]}) than "
         f"{model} ({network.graph.digest[:12]})"
     )
 

@@ -144,8 +144,8 @@ class Study:
             self.options(parser)
         default = os.environ.get("LOADMASTER_WORKLOADS") or (str(SHARED) if SHARED.is_dir() else "")
         parser.add_argument("--quick", action="store_true", help="a smaller run")
-        parser.add_argument("--only", default="", metavar="TEXT", help="only what has this in its name")
-        parser.add_argument("--seeds", type=int, default=3, help="how many seeds for what is random (3)")
+        parser.add_argument("--only", default="", metavar="TEXT", help="only cases whose name contains this")
+        parser.add_argument("--seeds", type=int, default=3, help="number of random seeds (3)")
         parser.add_argument(
             "--workloads",
             type=Path,
@@ -154,7 +154,7 @@ class Study:
             help="the published workloads (default: LOADMASTER_WORKLOADS, or ../shared/workloads)",
         )
         parser.add_argument("--rows", type=Path, metavar="FILE", help="keep finished cases in this file")
-        parser.add_argument("--fresh", action="store_true", help="forget the rows of an earlier run")
+        parser.add_argument("--fresh", action="store_true", help="discard the rows of an earlier run")
         parser.add_argument("--list", action="store_true", help="print the cases and run none")
         parser.add_argument("--json", action="store_true", help="print the rows as JSON")
         return parser

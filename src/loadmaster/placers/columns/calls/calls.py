@@ -72,20 +72,18 @@ class Calls(Searcher):
     max_ops: int = 150
     """With several calls per accelerator, larger graphs are not given to CP-SAT."""
     lines: int = 6
-    """Most paths on which the bound is looked for."""
+    """Maximum number of paths to look for a bound on."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "calls"
-    summary: ClassVar[str] = (
-        "offload latency with a tight bound: chains of calls, column generation over calls"
-    )
+    summary: ClassVar[str] = "offload latency with a tight bound, by column generation over calls"
     unlimited: ClassVar[Budget] = Budget(seconds=60.0)
 
     def supports(self, problem: Problem) -> str | None:
         """Only ``offload``."""
         if not isinstance(problem.model, Offload):
             return (
-                f"it places calls of accelerators, and the model is {problem.model.name}: use --model offload"
+                f"it schedules accelerator calls, but the model is {problem.model.name}: use --model offload"
             )
         return None
 

@@ -1,4 +1,4 @@
-"""Pipelined throughput without contiguity: a bound by column generation over bundles, and placements to meet it."""
+"""Pipeline throughput without contiguity: a bound by column generation over bundles, and placements to meet it."""
 
 from loadmaster.placers.columns.frontier.frontier import Frontier, all_states
 

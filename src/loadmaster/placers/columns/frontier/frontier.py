@@ -1,4 +1,4 @@
-"""Pipelined throughput without contiguity: a bound by column generation over bundles, and placements to meet it."""
+"""Pipeline throughput without contiguity: a bound by column generation over bundles, and placements to meet it."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class Frontier(Searcher):
     max_states: int = 400_000
     """Leave the rest to CP-SAT and HiGHS if a kind of device has more states."""
     rounds: int = 400
-    """Most rounds of column generation in a row."""
+    """Maximum number of rounds of column generation in a row."""
     kicks: int = 300
-    """The exchange ends after so many kicks in a row without improvement."""
+    """The exchange ends after this many kicks in a row without improvement."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "frontier"
     summary: ClassVar[str] = (
-        "pipelined throughput with a tight bound, by column generation over a narrow frontier"
+        "pipeline throughput with a tight bound, by column generation over a narrow frontier"
     )
     unlimited: ClassVar[Budget] = Budget(seconds=60.0)
 
@@ -80,7 +80,7 @@ class Frontier(Searcher):
         """Only ``pipeline`` with loads that add up."""
         model = problem.model
         if not isinstance(model, Pipeline):
-            return f"it bounds pipelined throughput, and the model is {model.name}: use --model pipeline"
+            return f"it optimizes pipeline throughput, but the model is {model.name}: use --model pipeline"
         if model.comm != "sum":
             return f"it needs loads that add up (comm sum), not {model.comm}: use exact, milp or cp-sat"
         if model.objective != "sum":

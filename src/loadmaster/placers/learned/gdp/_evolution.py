@@ -231,12 +231,12 @@ class Trainer:
             numbers = [float(number) for number in found["numbers"]]
             whole = [int(numbers[0]), int(numbers[2])]
             if any(a.dtype != np.float64 or a.shape != self.vector.shape for a in arrays.values()):
-                raise ValueError("its arrays are of another length")
+                raise ValueError("its arrays have a different length")
         except Exception as error:  # numpy raises many kinds
             raise InputError(f"{path}: is not the state of a training run ({error})") from None
         if origin != [self._origin, list(families)]:
             raise InputError(
-                f"{path}: is the state of a run with another seed, other settings or other families"
+                f"{path}: is the state of a run with a different seed, settings or families: give another file"
             )
         self.vector, self.average = arrays["vector"], arrays["average"]
         self._first, self._second = arrays["first"], arrays["second"]

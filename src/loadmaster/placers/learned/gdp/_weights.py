@@ -112,7 +112,7 @@ def untrained(seed: int = 0) -> Weights:
 
 
 def save_weights(path: str | Path, weights: Weights) -> None:
-    """Write arrays by name and the recipe with a check sum; no pickle."""
+    """Write arrays by name and the recipe with a checksum; no pickle."""
     recipe = {**weights.recipe, "format": FORMAT, "sha256": weights.digest}
     content = io.BytesIO()
     text = np.frombuffer(json.dumps(recipe, sort_keys=True).encode(), np.uint8)
@@ -128,7 +128,7 @@ def load_weights(path: str | Path) -> Weights:
 
     Raises
     ------
-    InputError : the file is not there, is not one of weights, or its check sum is wrong.
+    InputError : the file is not there, is not one of weights, or its checksum is wrong.
     """
     if not os.path.exists(path):
         raise InputError(f"{path}: there are no weights of that name")
@@ -139,14 +139,14 @@ def load_weights(path: str | Path) -> Weights:
     except Exception as error:  # numpy raises many kinds
         raise InputError(f"{path}: is not a file of weights for gdp ({error})") from None
     if not isinstance(recipe, dict):
-        raise InputError(f"{path}: is not a file of weights for gdp (its recipe is no object)")
+        raise InputError(f"{path}: is not a file of weights for gdp (its recipe is not an object)")
     if recipe.get("format") != FORMAT or any(
         part.shape != shape for part, shape in zip(parts, PARTS.values(), strict=True)
     ):
-        raise InputError(f"{path}: holds weights of another version of gdp: train again")
+        raise InputError(f"{path}: holds weights for a different version of gdp: train again")
     weights = Weights(np.concatenate([part.ravel() for part in parts]), recipe)
     if weights.digest != recipe.get("sha256"):
-        raise InputError(f"{path}: the check sum of the weights is wrong: the file is damaged")
+        raise InputError(f"{path}: the checksum of the weights is wrong: the file is damaged")
     return weights
 
 

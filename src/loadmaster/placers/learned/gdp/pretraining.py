@@ -56,13 +56,13 @@ def pretrain(
     workers: int | None = None,
     on_report: Listener = lambda report: None,
 ) -> Weights:
-    """Weights trained on the zoo's families and random graphs, until so many minutes or generations are over.
+    """Weights trained on the zoo's families and random graphs, for so many minutes or generations.
 
     Parameters
     ----------
     left_out : families that are not trained on.
-    state : file that holds the state of the run while it lasts; ``resume`` goes on from it if it is there.
-    workers : threads; by default one per core. They change nothing but the time.
+    state : file that holds the state of the run while it lasts; ``resume`` continues from it if it exists.
+    workers : threads; by default one per core. Results do not depend on it.
     """
     if minutes is None and generations is None:
         raise InputError("a training run needs an end: give minutes or generations")
@@ -111,7 +111,7 @@ def _over(trainer: Trainer, minutes: float | None, generations: int | None) -> b
 def validate(
     vector: FloatArray, start: FloatArray, families: Sequence[str], seed: int, count: int
 ) -> dict[str, float]:
-    """Kind -> mean logarithm of the cost against the weights at the beginning, on problems apart; below 0 is
+    """Kind -> mean logarithm of the cost against the weights at the beginning, on held-out problems; below 0 is
     better."""
     found = {}
     for number, kind in enumerate(KINDS):

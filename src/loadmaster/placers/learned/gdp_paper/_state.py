@@ -88,6 +88,6 @@ def check_devices(state: State, problem: Problem) -> None:
     """Refuse a problem with more devices than the weights know."""
     if problem.devices > state.devices:
         raise InputError(
-            f"gdp-paper: the weights know {state.devices} devices, the problem has {problem.devices}: "
+            f"gdp-paper: the weights were trained for {state.devices} devices, the problem has {problem.devices}: "
             "train on a cluster at least as large"
         )

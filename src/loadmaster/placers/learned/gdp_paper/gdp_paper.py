@@ -49,7 +49,7 @@ class GdpPaper(Learner):
     layers: int = 2
     """Attention layers."""
     heads: int = 4
-    """Heads of each."""
+    """Attention heads per layer."""
     segment: int = 128
     """Nodes that attend to each other."""
     memory: int = 128
@@ -62,11 +62,11 @@ class GdpPaper(Learner):
     contrast: float = 3.0
     """How much the device logits differ before learning, as a factor."""
     batch: int = 16
-    """Placements drawn and costed for one update."""
+    """Placements sampled and evaluated per update."""
     greedy: bool = True
-    """Cost the likeliest placement, too, at every update; nothing is learnt from it."""
+    """Also evaluate the most likely placement at every update, without learning from it."""
     learning_rate: float = 3e-3
-    """Of Adam."""
+    """Learning rate of Adam."""
     epochs: int = 4
     """Clipped steps for each update."""
     clip: float = 0.2
@@ -79,21 +79,21 @@ class GdpPaper(Learner):
     entropy_end: float = 0.001
     """The same at the end of the budget; in between it falls geometrically."""
     repair: bool = False
-    """Where memory is short, cost the nearest placement that fits in place of one that does not."""
+    """Where memory is short, evaluate the nearest placement that fits instead of one that does not."""
     learn: bool = True
     """Off, the policy is sampled as it is."""
     updates: int = 0
-    """Stop after so many updates; 0 leaves it to the budget."""
+    """Stop after this many updates; 0: when the budget is used up."""
     weights: str = ""
     """File with a state to start from; empty for random weights."""
     checkpoint: str = ""
-    """File to save the training to and to go on from if it exists; empty for none."""
+    """File to save the training to, and to resume from if it exists; empty for none."""
     checkpoint_seconds: float = 10.0
-    """Time between two saves."""
+    """Seconds between two saves."""
     log_dir: str = ""
-    """Folder for scalars (TensorBoard event files); empty for none."""
+    """Folder for TensorBoard event files; empty for none."""
     threads: int = 1
-    """Threads of PyTorch."""
+    """Number of PyTorch threads."""
 
     name: ClassVar[str] = "gdp-paper"
     summary: ClassVar[str] = (
@@ -108,12 +108,12 @@ class GdpPaper(Learner):
         if not 0 <= self.memory <= self.segment:
             raise InputError(f"gdp-paper: memory must be 0 to {self.segment} (segment), not {self.memory}")
         if self.width % self.heads:
-            raise InputError(f"gdp-paper: width {self.width} is no multiple of heads {self.heads}")
+            raise InputError(f"gdp-paper: width {self.width} is not a multiple of heads {self.heads}")
 
     def supports(self, problem: Problem) -> str | None:
         """The time of one step, where PyTorch is installed: what the paper is about."""
         if not isinstance(problem.model, Serial | Concurrent):
-            return "as published it minimises the time of one step: use serial or concurrent, or gdp"
+            return "as published it minimizes the time of one step: use serial or concurrent, or gdp"
         return missing_torch()
 
     def train(self, search: Search, units: Units, seed: int) -> None:
@@ -138,7 +138,7 @@ def train_batch(
     Parameters
     ----------
     problems : their devices should be alike and in the same order; the largest number is the policy's.
-    evaluations : placements costed for each graph.
+    evaluations : evaluations per graph.
     state : weights to start from; random ones by default.
     colocate : coarsening rules of each graph, in place of the one of ``settings``.
     on_update : called with the number of updates made and the best costs so far. Ctrl-C keeps what was learnt.

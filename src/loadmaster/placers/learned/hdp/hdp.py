@@ -27,11 +27,11 @@ class Hdp(SequenceToSequence):
     colocate: str = ""
     """Coarsening rules by which ops become the units that are grouped; empty for every op by itself."""
     groups: int = 0
-    """Groups; 0 for 20 for each device, at most 256."""
+    """Number of groups; 0 means 20 per device, at most 256."""
     grouper: int = 64
     """Width of the grouper's hidden layer."""
     grouper_scale: float = 10.0
-    """How decided the grouper is before learning: a factor on the weights of its last layer."""
+    """How confident the grouper is before training: a factor on the weights of its last layer."""
     grouper_entropy: float = 0.0
     """Weight of the entropy of choosing a group, relative to that of choosing a device."""
 

@@ -48,16 +48,16 @@ class Hsdag(Learner):
     singletons: bool = True
     """A unit may stay alone; off, each with a neighbour joins one (as published)."""
     alone: float = 0.0
-    """How much likelier a unit is, before learning, to stay alone than to join some neighbour, as a logarithm."""
+    """How much more likely a unit is, before learning, to stay alone than to join some neighbour, as a logarithm."""
     own: float = 10.0
     """How fast a unit's own logits are learnt beside those that the network gives it; 0 for none of its own."""
     batch: int = 64
-    """Placements drawn and costed for one update; fewer under a small budget of evaluations, for 64 updates."""
+    """Placements sampled and evaluated per update; fewer under a small budget of evaluations, for 64 updates."""
     elites: int = 8
     """Best placements so far that are learnt from again in every update, beside the batch; where the graph is
     parsed in one pass only."""
     learning_rate: float = 3e-3
-    """Of Adam."""
+    """Learning rate of Adam."""
     ppo: bool = True
     """Several clipped steps for each batch; off, one plain REINFORCE step with the same advantages."""
     epochs: int = 2
@@ -79,17 +79,17 @@ class Hsdag(Learner):
     learn: bool = True
     """Off, the untrained policy is sampled: what learning is worth."""
     runs: int = 1
-    """Trainings one after another, each with its share of the budget; the best placement of all is the answer."""
+    """Training runs, one after another, each with its share of the budget; the best placement of all is the answer."""
     updates: int = 0
-    """Stop after so many updates; 0 leaves it to the budget."""
+    """Stop after this many updates; 0: when the budget is used up."""
     checkpoint: str = ""
-    """File to save the training to and to go on from if it exists; empty for none."""
+    """File to save the training to, and to resume from if it exists; empty for none."""
     checkpoint_seconds: float = 10.0
-    """Time between two saves."""
+    """Seconds between two saves."""
     log_dir: str = ""
-    """Folder for scalars (TensorBoard event files); empty for none."""
+    """Folder for TensorBoard event files; empty for none."""
     threads: int = 1
-    """Threads of PyTorch; the simulator has its own."""
+    """Number of PyTorch threads; the simulator has its own."""
 
     name: ClassVar[str] = "hsdag"
     summary: ClassVar[str] = "a policy learns groups of ops and their devices together (HSDAG, improved)"

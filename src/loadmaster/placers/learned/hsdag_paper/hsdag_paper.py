@@ -39,11 +39,11 @@ class HsdagPaper(Learner):
     layers: int = 2
     """Graph convolutions before the edges are scored (``layer_gnn``)."""
     dropout: float = 0.2
-    """Of units in the network (``dropout_network``)."""
+    """Dropout rate in the network (``dropout_network``)."""
     levels: int = 1
     """How often the graph is parsed; 0 for until nothing changes, which leaves one group per component."""
     learning_rate: float = 1e-4
-    """Of Adam."""
+    """Learning rate of Adam."""
     episodes: int = 100
     """Episodes (``max_episodes``)."""
     steps: int = 20
@@ -57,13 +57,13 @@ class HsdagPaper(Learner):
     learn: bool = True
     """Off, the untrained policy is sampled."""
     checkpoint: str = ""
-    """File to save the training to and to go on from if it exists; empty for none."""
+    """File to save the training to, and to resume from if it exists; empty for none."""
     checkpoint_seconds: float = 10.0
-    """Time between two saves."""
+    """Seconds between two saves."""
     log_dir: str = ""
-    """Folder for scalars (TensorBoard event files); empty for none."""
+    """Folder for TensorBoard event files; empty for none."""
     threads: int = 1
-    """Threads of PyTorch."""
+    """Number of PyTorch threads."""
 
     name: ClassVar[str] = "hsdag-paper"
     summary: ClassVar[str] = "HSDAG as published: graph parsing and REINFORCE, 100 episodes of 20 placements"
@@ -75,7 +75,7 @@ class HsdagPaper(Learner):
         """The latency of one inference, where PyTorch is installed: what the paper is about."""
         if not isinstance(problem.model, Serial | Concurrent):
             return (
-                "as published it minimises the latency of one inference: use serial or concurrent, or hsdag"
+                "as published it minimizes the latency of one inference: use serial or concurrent, or hsdag"
             )
         return missing_torch()
 

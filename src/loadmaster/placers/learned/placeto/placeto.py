@@ -27,9 +27,9 @@ class Placeto(Reinforced):
     """
 
     samples: int = 4
-    """Episodes side by side for one round."""
+    """Episodes run in parallel in each round."""
     learning_rate: float = 1e-2
-    """Of Adam, at the beginning."""
+    """Learning rate of Adam at the start."""
     learning_rate_end: float = 1e-3
     """The same at the end of the budget; in between it falls linearly."""
     gradient: float = 1.25
@@ -37,26 +37,24 @@ class Placeto(Reinforced):
     colocate: str = "chain,matching:128"
     """Coarsening rules by which ops become the groups that are placed."""
     initial: Literal["best", "random", "first"] = "best"
-    """What an episode begins at: the best placement so far, a random one, or the first one known."""
+    """Where an episode starts: the best placement so far, a random one, or the first one known."""
     hidden: int = 16
     """Width of a group's embedding in one direction."""
     rounds: int = 8
     """Rounds of messages in each direction."""
     discount: float = 0.9
-    """Of later rewards; 1 as published."""
+    """Discount of later rewards; 1 as published."""
     entropy: float = 0.1
     """Weight of the entropy of a decision at the beginning, in standard deviations of the return."""
     patience: int = 20
     """Rounds in a row without a better placement, next to nothing being moved, after which training ends."""
     episodes: int = 10
-    """The baseline of a step is the mean of its returns in so many rounds of episodes."""
+    """The baseline of a step is the mean of its returns in this many rounds of episodes."""
     minibatches: int = 8
     """Steps of Adam for each round of episodes, each on a part of its steps."""
 
     name: ClassVar[str] = "placeto"
-    summary: ClassVar[str] = (
-        "visits groups one by one, moves each where the graph network says (NeurIPS 2019)"
-    )
+    summary: ClassVar[str] = "a graph network moves groups of ops one by one (Placeto, NeurIPS 2019)"
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train until the budget is used up."""

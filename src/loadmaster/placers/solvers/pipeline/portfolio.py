@@ -43,7 +43,7 @@ def unsolvable(problem: Problem) -> str | None:
     """Why the 0/1 program does not fit a problem, or None."""
     model = problem.model
     if not isinstance(model, Pipeline):
-        return f"it solves pipelined throughput, and the model is {model.name}: use --model pipeline"
+        return f"it optimizes pipeline throughput, but the model is {model.name}: use --model pipeline"
     if model.contiguity == "chain":
         return "contiguity chain has a better exact method: use ideal-dp (or linear-dp where it has too many ideals)"
     return None

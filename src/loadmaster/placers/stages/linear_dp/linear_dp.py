@@ -34,7 +34,7 @@ class LinearDp(Searcher):
 
     A graph of more than 1,500 atoms is searched coarsened first, and what is found there is then improved atom
     by atom. Orders of more than 1,500 atoms are cut in two steps: first at 500 places, of each of 500 stretches
-    of equal work the one that the least communication crosses; then anywhere near the places chosen.
+    of equal work the one that the fewest transfers cross; then anywhere near the places chosen.
 
     Complexity: O(cuts * longest stage * (degree + states)) per order.
 
