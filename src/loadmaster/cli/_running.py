@@ -39,6 +39,9 @@ Clock = Annotated[
         metavar="wall|core", help="wall: drop disturbed samples. core: time on the core, for busy machines."
     ),
 ]
+Runtime = Annotated[
+    str, typer.Option(metavar="openvino|onnxruntime", help="What runs it; onnxruntime: ONNX models alone.")
+]
 
 
 def devices(device: DeviceList = None, as_json: Json = False) -> None:
@@ -59,6 +62,7 @@ def profile(
         bool, typer.Option("--cut-fused", help="Let plans cut what a device runs as one.")
     ] = False,
     clock: Clock = "wall",
+    runtime: Runtime = "openvino",
     output: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +80,7 @@ def profile(
     if output is not None:
         check_writable(output)
     kept = api.cache(cache)
-    found = api.profile(model, specs, shape or (), cache=kept, refresh=refresh, clock=clock)
+    found = api.profile(model, specs, shape or (), cache=kept, refresh=refresh, clock=clock, runtime=runtime)
     document = report.profile_document(found)
     if output is not None:
         problem = found.problem(cut_fused=cut_fused)
@@ -96,6 +100,7 @@ def run(
         bool, typer.Option(help="Also run each device alone, and HETERO's own choice.")
     ] = True,
     clock: Clock = "wall",
+    runtime: Runtime = "openvino",
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="PLAN", help="Write the plan with what was measured."),
@@ -112,7 +117,14 @@ def run(
     if output is not None:
         check_writable(output)
     document = api.run(
-        model, loaded, specs, shape or (), samples=samples, baselines=baselines, clock=clock
+        model,
+        loaded,
+        specs,
+        shape or (),
+        samples=samples,
+        baselines=baselines,
+        clock=clock,
+        runtime=runtime,
     ).document()
     print_result(document, as_json, lambda: report.run_tables(document))
     if output is not None:
@@ -152,6 +164,7 @@ def optimize(
             help="wall: drop disturbed samples. core: time on the cores. auto: core if the machine is too busy.",
         ),
     ] = "auto",
+    runtime: Runtime = "openvino",
     cache: CacheFile = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     output: Annotated[
@@ -182,6 +195,7 @@ def optimize(
         parameters=read_parameters(set_),
         samples=samples,
         clock=clock,
+        runtime=runtime,
         cache=kept,
         seed=seed,
         say=say,
