@@ -655,14 +655,14 @@ def finetune(
 # -- plans for other programs, and runs for real -------------------------------------------------------------
 
 __all__ += ["annotate_onnx", "cache", "devices", "export", "lint"]
-__all__ += ["one_device_per_core", "open_plan", "parse_devices", "profile", "run"]
+__all__ += ["one_device_per_core", "open_plan", "parse_devices", "profile", "run", "write_openvino"]
 
 
-def export(plan: Plan, format: str) -> str:
+def export(plan: Plan, format: str, model: Any = None) -> str:
     """The plan in another program's format (:data:`loadmaster.export.EXPORTERS`), as text."""
     from loadmaster import export as exporters
 
-    return exporters.export(plan, format)
+    return exporters.export(plan, format, model)
 
 
 def annotate_onnx(plan: Plan, model: str | Path, output: str | Path) -> int:
@@ -670,6 +670,13 @@ def annotate_onnx(plan: Plan, model: str | Path, output: str | Path) -> int:
     from loadmaster import export as exporters
 
     return exporters.write_annotated(plan, model, output)
+
+
+def write_openvino(plan: Plan, model: Any, output: str | Path, shapes: Shapes = ()) -> int:
+    """Write a model as OpenVINO's IR with the device of every node beside it, for HETERO; how many nodes."""
+    from loadmaster import export as exporters
+
+    return exporters.write_openvino(plan, model, output, shapes)
 
 
 def parse_devices(texts: Iterable[str] = ()) -> tuple[DeviceSpec, ...]:

@@ -46,10 +46,17 @@ def export(
             help="Format to write.",
         ),
     ] = "openvino",
-    onnx: Annotated[
+    model: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="onnxruntime: copy this model to --output with annotations in it."),
+        typer.Option(
+            "--model",
+            "--onnx",
+            metavar="FILE",
+            help="The model: copied to --output with the plan in it (openvino: as .xml; onnxruntime), "
+            "or asked for its modules.",
+        ),
     ] = None,
+    shape: Shapes = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
@@ -60,15 +67,18 @@ def export(
     from loadmaster.files import write_atomically
     from loadmaster.plan import Plan
 
-    if onnx is not None:
-        if format != "onnxruntime" or output is None:
-            raise InputError(
-                "--onnx needs --format onnxruntime and an --output to write the annotated model to"
-            )
-        found = api.annotate_onnx(Plan.load(plan), onnx, output)
-        say(f"{found:,} nodes are annotated in {output}")
+    loaded = Plan.load(plan)
+    if model is not None and format in ("onnxruntime", "openvino"):
+        if output is None:
+            raise InputError(f"--model with --format {format} needs an --output to write the model to")
+        if format == "onnxruntime":
+            found = api.annotate_onnx(loaded, model, output)
+            say(f"{found:,} nodes are annotated in {output}")
+        else:
+            found = api.write_openvino(loaded, model, output, shape or ())
+            say(f"the model is in {output}, the devices of its {found:,} nodes are in the .json beside it")
         return
-    text = api.export(Plan.load(plan), format)
+    text = api.export(loaded, format, model)
     if output is None:
         typer.echo(text, nl=False)
     else:

@@ -1,8 +1,9 @@
 """For real: what every engine shares.
 
 Measuring, verifying, a cache of measurements, a worker process, pieces of a placement, what they cost, and a linter of
-plans. An engine has a folder of its own (:mod:`~loadmaster.runtime.openvino`, :mod:`~loadmaster.runtime.onnxruntime`): a :class:`Session`, which loads ways to
-run a model into a worker, a :class:`ModelHost`, which is that worker's end, and a :class:`MeasuredEvaluator`.
+plans. An engine has a folder of its own (:mod:`~loadmaster.runtime.openvino`,
+:mod:`~loadmaster.runtime.onnxruntime`): a :class:`Session`, which loads ways to run a model into a worker, a
+:class:`ModelHost`, which is that worker's end, and a :class:`MeasuredEvaluator`.
 """
 
 from loadmaster.runtime._cache import Cache, model_hash
