@@ -1,18 +1,19 @@
 """Exports of plans for real models, in every form that a model comes in, each loaded by the program that it is for."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from small_onnx import branched_onnx
 from typer.testing import CliRunner
 
-from loadmaster import api
 from loadmaster.cli import app
 from loadmaster.errors import InputError
 from loadmaster.export import export, write_annotated, write_openvino
 from loadmaster.graph import load_onnx, load_openvino
-from loadmaster.hardware import Cluster, Device, Link, roofline
+from loadmaster.hardware import Cluster, Device, Link
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline, Placement, Problem, Solution
 
@@ -53,15 +54,17 @@ X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
 FORMS = ["old exporter", "new exporter", "IR", "module", "program"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def model():
     torch.manual_seed(0)
     return Model().eval()
 
 
 @pytest.fixture(scope="module")
-def forms(model, tmp_path_factory):
-    """Form -> (what is read, what is given to the exporter, the network)."""
+def forms(tmp_path_factory):
+    """Form -> what is read, and the network."""
+    torch.manual_seed(0)
+    model = Model().eval()
     ov = pytest.importorskip("openvino")
     folder = tmp_path_factory.mktemp("forms")
     torch.onnx.export(model, (X,), str(folder / "old.onnx"), dynamo=False)
@@ -88,7 +91,7 @@ def form_of(forms, name):
     return forms[name]
 
 
-def halves(network, kinds=("fpga", "cpu"), model=None) -> Plan:
+def halves(network, kinds=("xcpu", "ycpu"), model=None) -> Plan:
     """The first half of the ops on the first device, the second on the other."""
     graph = network.graph
     links = ((None, Link(1e-6, 1e9)), (Link(1e-6, 1e9), None))
@@ -101,23 +104,37 @@ def halves(network, kinds=("fpga", "cpu"), model=None) -> Plan:
 # -- OpenVINO ------------------------------------------------------------------------------------------------
 
 
+APPLY = """
+import json, sys
+import numpy as np
+import openvino as ov
+core = ov.Core()
+for name in ("XCPU", "YCPU"):  # two devices where there is no GPU
+    core.register_plugin("openvino_intel_cpu_plugin", name)
+# The lines of docs/how-to/apply-a-plan.md:
+model = core.read_model("placed.xml")
+affinity = json.load(open("placed.json"))
+for node in model.get_ordered_ops():
+    node.get_rt_info()["affinity"] = affinity[node.get_friendly_name()]
+compiled = core.compile_model(model, "HETERO:XCPU,YCPU")
+np.save("y.npy", compiled(np.load("x.npy"))[0])
+print(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"), *sorted(set(affinity.values())), len(affinity))
+"""
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_hetero_runs_the_written_model_by_its_devices(forms, model, form, tmp_path):
-    ov = pytest.importorskip("openvino")
+    pytest.importorskip("openvino")
     source, network = form_of(forms, form)
     count = write_openvino(halves(network), source, tmp_path / "placed.xml")
-    core = ov.Core()
-    core.register_plugin("openvino_intel_cpu_plugin", "FPGA")  # a second device where there is no GPU
-    # The three lines of docs/how-to/apply-a-plan.md:
-    placed = core.read_model(tmp_path / "placed.xml")
-    affinity = json.loads((tmp_path / "placed.json").read_text())
-    for node in placed.get_ordered_ops():
-        node.get_rt_info()["affinity"] = affinity[node.get_friendly_name()]
-    compiled = core.compile_model(placed, "HETERO:FPGA,CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    assert count == len(affinity)
-    assert set(affinity.values()) == {"FPGA", "CPU"}
-    assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 2
-    np.testing.assert_allclose(compiled(X.numpy())[0], model(X).detach(), rtol=1e-4, atol=1e-5)
+    np.save(tmp_path / "x.npy", X.numpy())
+    done = subprocess.run(
+        [sys.executable, "-c", APPLY], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["2", "XCPU", "YCPU", str(count)]
+    # In whatever precision the CPU takes for itself, bf16 where it has that.
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), model(X).detach(), atol=0.02)
 
 
 def test_devices_have_the_names_that_openvino_knows(forms):
@@ -183,7 +200,9 @@ def test_external_weights_go_with_the_model_and_overwrite_nothing(tmp_path):
     found = ort.InferenceSession(str(there / "model.onnx"), providers=providers).run(None, x)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
-    write_annotated(plan, tmp_path / "model.onnx", tmp_path / "beside.onnx")  # the same folder: the same weights
+    write_annotated(
+        plan, tmp_path / "model.onnx", tmp_path / "beside.onnx"
+    )  # the same folder: the same weights
     (there / "model.data").write_bytes(b"others")
     with pytest.raises(InputError, match="is there already, with other weights"):
         write_annotated(plan, tmp_path / "model.onnx", there / "again.onnx")
@@ -206,9 +225,9 @@ def test_accelerate_accepts_the_device_map(forms, model, form):
     assert set(mapped) <= names
     assert set(mapped.values()) == {"cpu", 0}
     on_cpus = json.loads(export(halves(network, ("cpu", "cpu")), "device-map", given))
-    torch.manual_seed(0)
-    dispatched = accelerate.dispatch_model(Model().eval(), on_cpus, force_hooks=True)
-    assert torch.isfinite(dispatched(X)).all()
+    expected = model(X)
+    dispatched = accelerate.dispatch_model(model, on_cpus, force_hooks=True)
+    torch.testing.assert_close(dispatched(X), expected)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ def modules_of(plan: Plan, model: Any = None) -> Modules:
         names = [scopes.get(op, name) for op, name in zip(graph.names, names, strict=True)]
     elif hasattr(model, "graph_signature"):
         scopes = _from_program(model)
+        parameters = _read_by(model, graph.names)
         names = [scopes.get(op.partition("/")[0], name) for op, name in zip(graph.names, names, strict=True)]
     if hasattr(model, "named_modules"):
         known = {name for name, _ in model.named_modules()}
@@ -147,4 +148,18 @@ def _from_program(program: Any) -> dict[str, str]:
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         if stack:
             found[node.name] = re.sub(r"^L\['self'\]\.?", "", str(stack[-1][0]))
+    return found
+
+
+def _read_by(program: Any, ops: Sequence[str]) -> dict[str, int]:
+    """Parameter of an ``ExportedProgram`` -> an op that reads it."""
+    first: dict[str, int] = {}
+    for v, op in enumerate(ops):
+        first.setdefault(op.partition("/")[0], v)
+    held = program.graph_signature.inputs_to_parameters
+    found: dict[str, int] = {}
+    for node in program.graph.nodes:
+        if node.name in held:
+            readers = [user.name for user in node.users if user.name in first]
+            found[held[node.name]] = first[readers[0]] if readers else 0
     return found
