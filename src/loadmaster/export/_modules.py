@@ -78,8 +78,13 @@ def modules_of(plan: Plan, model: Any = None) -> Modules:
             parameters[name] = names.index(owner) if owner in names else 0
     names = _first_calls(names)
     if not any(names):
+        ops = [
+            op
+            for op, kind in zip(graph.names, graph.op_types, strict=True)
+            if kind not in ("Parameter", "Constant")
+        ]
         raise InputError(
-            f"{plan.source}: no op belongs to a module of torch: its ops are named like {graph.names[0]!r}, not like "
+            f"{plan.source}: no op belongs to a module of torch: its ops are named like {ops[0]!r}, not like "
             "'/encoder/fc/MatMul'; give the ONNX file of torch's exporter as --model, or place that"
         )
     return Modules(names, parameters)
