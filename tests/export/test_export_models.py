@@ -258,12 +258,15 @@ def _modules(plan, given):
     return modules_of(plan, given).of
 
 
-def test_a_graph_without_modules_has_no_device_map(tmp_path):
+def test_a_graph_without_modules_has_no_device_map(forms, tmp_path):
     source = branched_onnx(tmp_path / "model.onnx")
     plan = halves(load_onnx(source, {"x": (1, 8, 12, 12)}))
+    program = halves(forms["program"][1])
     for format in ("device-map", "split-points"):
         with pytest.raises(InputError, match="no op belongs to a module of torch"):
-            export(plan, format)
+            export(plan, format, source)
+        with pytest.raises(InputError, match="no op belongs to a module of torch"):
+            export(program, format)
 
 
 def test_the_command_writes_every_format(forms, tmp_path):

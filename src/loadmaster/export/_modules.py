@@ -64,7 +64,9 @@ def modules_of(plan: Plan, model: Any = None) -> Modules:
     names = [module_of(op) if _speaks(op) or not imported else "" for op in graph.names]
     parameters: dict[str, int] = {}
     if isinstance(model, str | Path) and Path(model).suffix == ".onnx":
-        scopes, parameters = _from_onnx(model, graph.index)
+        scopes, parameters, torchs = _from_onnx(model, graph.index)
+        if not torchs:  # scopes of another framework are no modules of torch
+            names = [name if op.startswith("/") else "" for op, name in zip(graph.names, names, strict=True)]
         names = [scopes.get(op, name) for op, name in zip(graph.names, names, strict=True)]
     elif hasattr(model, "graph_signature"):
         scopes = _from_program(model)
@@ -91,8 +93,8 @@ def modules_of(plan: Plan, model: Any = None) -> Modules:
 
 
 def _speaks(op: str) -> bool:
-    """Whether a name of an imported op is one that torch's scopes are in."""
-    return op.startswith(("/", ROOT))
+    """Whether a name of an imported op is one that scopes are in; what ``torch.export`` calls an op has none."""
+    return op.startswith(("/", ROOT)) or ("/" in op and "aten." not in op and "aten::" not in op)
 
 
 def _nearest(name: str, known: set[str]) -> str:
@@ -116,16 +118,17 @@ def _first_calls(names: list[str]) -> list[str]:
     return [first(name) for name in names]
 
 
-def _from_onnx(path: str | Path, index: Mapping[str, int]) -> tuple[dict[str, str], dict[str, int]]:
-    """Op -> module by the metadata of the newer exporter, and parameter -> op that reads it."""
+def _from_onnx(path: str | Path, index: Mapping[str, int]) -> tuple[dict[str, str], dict[str, int], bool]:
+    """Op -> module by the metadata of the newer exporter, parameter -> op that reads it, and whether torch wrote it."""
     import onnx
 
     try:
-        graph = onnx.load(str(path), load_external_data=False).graph
+        whole = onnx.load(str(path), load_external_data=False)
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
     except Exception as error:
         raise InputError(f"{path}: cannot be read as ONNX ({error})") from None
+    graph = whole.graph
     weights = {tensor.name for tensor in graph.initializer}
     scopes: dict[str, str] = {}
     parameters: dict[str, int] = {}
@@ -143,7 +146,7 @@ def _from_onnx(path: str | Path, index: Mapping[str, int]) -> tuple[dict[str, st
             stack = []
         if isinstance(stack, list) and len(stack) > 1:
             scopes[op] = str(stack[-2])
-    return scopes, parameters
+    return scopes, parameters, whole.producer_name == "pytorch"
 
 
 def _from_program(program: Any) -> dict[str, str]:
