@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loadmaster import api, zoo
     from loadmaster.api import compare, evaluate, load, place, read_placement
+    from loadmaster.api import open_plan as open
     from loadmaster.errors import GraphError, InfeasibleError, InputError, LoadmasterError, UnsupportedError
     from loadmaster.graph import Graph, GraphBuilder
     from loadmaster.hardware import Cluster, Device, Link
     from loadmaster.plan import Plan
     from loadmaster.problem import Evaluation, Placement, Problem, Solution
-    from loadmaster.runtime.openvino import open_plan as open
 
 __version__ = "0.1.0"
 
@@ -69,7 +69,7 @@ def __getattr__(name: str) -> Any:
     if name in ("api", "zoo"):
         return importlib.import_module(f"loadmaster.{name}")
     if name == "open":
-        return importlib.import_module("loadmaster.runtime.openvino").open_plan
+        return importlib.import_module("loadmaster.api").open_plan
     if name in _HOME:
         return getattr(importlib.import_module(f"loadmaster.{_HOME[name]}"), name)
     raise AttributeError(f"module 'loadmaster' has no attribute {name!r}")

@@ -60,7 +60,7 @@ from loadmaster.problem.coarsening import coarsen as make_groups
 if TYPE_CHECKING:
     from loadmaster.placers.learned.gdp.pretraining import Report
     from loadmaster.runtime import Cache, Finding, PlanRun
-    from loadmaster.runtime.openvino import DeviceSpec, ModelProfile
+    from loadmaster.runtime.openvino import DeviceSpec, ModelProfile, Net
 
 __all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "read_placement"]
 
@@ -655,14 +655,14 @@ def finetune(
 # -- plans for other programs, and runs for real -------------------------------------------------------------
 
 __all__ += ["annotate_onnx", "cache", "devices", "export", "lint"]
-__all__ += ["one_device_per_core", "parse_devices", "profile", "run"]
+__all__ += ["one_device_per_core", "open_plan", "parse_devices", "profile", "run", "write_openvino"]
 
 
-def export(plan: Plan, format: str) -> str:
+def export(plan: Plan, format: str, model: Any = None) -> str:
     """The plan in another program's format (:data:`loadmaster.export.EXPORTERS`), as text."""
     from loadmaster import export as exporters
 
-    return exporters.export(plan, format)
+    return exporters.export(plan, format, model)
 
 
 def annotate_onnx(plan: Plan, model: str | Path, output: str | Path) -> int:
@@ -670,6 +670,13 @@ def annotate_onnx(plan: Plan, model: str | Path, output: str | Path) -> int:
     from loadmaster import export as exporters
 
     return exporters.write_annotated(plan, model, output)
+
+
+def write_openvino(plan: Plan, model: Any, output: str | Path, shapes: Shapes = ()) -> int:
+    """Write a model as OpenVINO's IR with the device of every node beside it, for HETERO; how many nodes."""
+    from loadmaster import export as exporters
+
+    return exporters.write_openvino(plan, model, output, shapes)
 
 
 def parse_devices(texts: Iterable[str] = ()) -> tuple[DeviceSpec, ...]:
@@ -710,11 +717,15 @@ def profile(
     cache: Cache | None = None,
     refresh: bool = False,
     clock: str = "wall",
+    runtime: str = "openvino",
 ) -> ModelProfile:
     """Measure what every op takes on every device, and what a cut costs; ``problem()`` of it is to be placed."""
-    from loadmaster.runtime import openvino
+    from loadmaster.runtime import engine
 
-    return openvino.profile_model(model, devices, shapes, cache=cache, refresh=refresh, clock=clock)
+    found: ModelProfile = engine(runtime).profile_model(
+        model, devices, shapes, cache=cache, refresh=refresh, clock=clock
+    )
+    return found
 
 
 def run(
@@ -726,11 +737,37 @@ def run(
     samples: int = 30,
     baselines: bool = True,
     clock: str = "wall",
+    runtime: str = "openvino",
 ) -> PlanRun:
     """Run a plan: check its outputs against the unplaced model, then measure it beside its baselines."""
-    from loadmaster.runtime import openvino
+    from loadmaster.runtime import engine
 
-    return openvino.run_plan(model, plan, devices, shapes, samples=samples, baselines=baselines, clock=clock)
+    found: PlanRun = engine(runtime).run_plan(
+        model, plan, devices, shapes, samples=samples, baselines=baselines, clock=clock
+    )
+    return found
+
+
+def open_plan(
+    model: str | Path,
+    plan: str | Path | Plan,
+    devices: Sequence[DeviceSpec] | None = None,
+    shapes: Shapes = (),
+    *,
+    runtime: str | None = None,
+) -> Net:
+    """A model ready to run by a plan: ``with loadmaster.open(model, plan) as net: y = net(x)``.
+
+    ``runtime`` is ``openvino`` or ``onnxruntime``; by default the one that the plan was measured with.
+    """
+    from loadmaster.runtime import engine
+
+    loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
+    if runtime is None:
+        made_by = loaded.problem().cluster.devices[0].model.partition(" ")[0]
+        runtime = "onnxruntime" if made_by == "onnxruntime" else "openvino"
+    found: Net = engine(runtime).open_plan(model, loaded, devices, shapes)
+    return found
 
 
 def lint(plan: Plan, model: str | Path | None = None, shapes: Shapes = ()) -> list[Finding]:

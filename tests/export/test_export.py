@@ -31,11 +31,11 @@ def plan():
 
 def test_openvino_affinities_map_names_to_devices(plan):
     assert json.loads(export(plan, "openvino")) == {
-        "in": "acc0",
-        'quote"d': "acc0",
-        "back\\slash": "acc1",
-        "two\nlines": "cpu0",
-        "end\\": "acc0",
+        "in": "GPU.0",
+        'quote"d': "GPU.0",
+        "back\\slash": "GPU.1",
+        "two\nlines": "CPU",
+        "end\\": "GPU.0",
     }
 
 

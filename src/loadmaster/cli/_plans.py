@@ -46,10 +46,17 @@ def export(
             help="Output format.",
         ),
     ] = "openvino",
-    onnx: Annotated[
+    model: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="onnxruntime: write an annotated copy of this model to --output."),
+        typer.Option(
+            "--model",
+            "--onnx",
+            metavar="FILE",
+            help="The model: copied to --output with the plan in it (openvino: as .xml; onnxruntime), "
+            "or asked for its modules.",
+        ),
     ] = None,
+    shape: Shapes = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
@@ -62,18 +69,22 @@ def export(
     from loadmaster.plan import Plan
     from loadmaster.report import to_json
 
-    if onnx is not None:
-        if format != "onnxruntime" or output is None:
-            raise InputError(
-                "--onnx needs --format onnxruntime and an --output to write the annotated model to"
-            )
-        found = api.annotate_onnx(Plan.load(plan), onnx, output)
+    loaded = Plan.load(plan)
+    if model is not None and format in ("onnxruntime", "openvino"):
+        if output is None:
+            raise InputError(f"--model with --format {format} needs an --output to write the model to")
+        if format == "onnxruntime":
+            found = api.annotate_onnx(loaded, model, output)
+            text = f"annotated {found:,} nodes in {output}"
+        else:
+            found = api.write_openvino(loaded, model, output, shape or ())
+            text = f"the model is in {output}, the devices of its {found:,} nodes are in the .json beside it"
         if as_json:
             typer.echo(to_json({"format": format, "output": output, "annotated": found}))
         else:
-            say(f"annotated {found:,} nodes in {output}")
+            say(text)
         return
-    text = api.export(Plan.load(plan), format)
+    text = api.export(loaded, format, model)
     if output is not None:
         write_atomically(output, text.encode())
     if as_json:

@@ -40,6 +40,9 @@ Clock = Annotated[
         help="wall: elapsed time, disturbed samples dropped. core: CPU time, for busy machines.",
     ),
 ]
+Runtime = Annotated[
+    str, typer.Option(metavar="openvino|onnxruntime", help="What runs it; onnxruntime: ONNX models alone.")
+]
 
 
 def devices(device: DeviceList = None, as_json: Json = False) -> None:
@@ -61,6 +64,7 @@ def profile(
     refresh: Annotated[bool, typer.Option("--refresh", help="Ignore cached measurements.")] = False,
     cut_fused: Annotated[bool, typer.Option("--cut-fused", help="Allow splitting fused ops.")] = False,
     clock: Clock = "wall",
+    runtime: Runtime = "openvino",
     output: Annotated[
         str | None,
         typer.Option(
@@ -81,7 +85,7 @@ def profile(
     if output is not None:
         check_writable(output)
     kept = api.cache(cache)
-    found = api.profile(model, specs, shape or (), cache=kept, refresh=refresh, clock=clock)
+    found = api.profile(model, specs, shape or (), cache=kept, refresh=refresh, clock=clock, runtime=runtime)
     document = report.profile_document(found)
     if output is not None:
         problem = found.problem(cut_fused=cut_fused)
@@ -101,6 +105,7 @@ def run(
         bool, typer.Option(help="Also measure each device alone and OpenVINO HETERO's own placement.")
     ] = True,
     clock: Clock = "wall",
+    runtime: Runtime = "openvino",
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="PLAN", help="Write the plan with the measurements added."),
@@ -120,7 +125,14 @@ def run(
     if output is not None:
         check_writable(output)
     document = api.run(
-        model, loaded, specs, shape or (), samples=samples, baselines=baselines, clock=clock
+        model,
+        loaded,
+        specs,
+        shape or (),
+        samples=samples,
+        baselines=baselines,
+        clock=clock,
+        runtime=runtime,
     ).document()
     print_result(document, as_json, lambda: report.run_tables(document))
     if output is not None:
@@ -165,6 +177,7 @@ def optimize(
             help="wall: elapsed time, disturbed samples dropped. core: CPU time. auto: core if wall is too noisy.",
         ),
     ] = "auto",
+    runtime: Runtime = "openvino",
     cache: CacheFile = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     output: Annotated[
@@ -198,6 +211,7 @@ def optimize(
         parameters=read_parameters(set_),
         samples=samples,
         clock=clock,
+        runtime=runtime,
         cache=kept,
         seed=seed,
         say=say,

@@ -3,7 +3,7 @@
 from loadmaster.export._formats import EXPORTERS, export
 from loadmaster.export._graphviz import graphviz
 from loadmaster.export._onnxruntime import annotate, layer_assignment, write_annotated
-from loadmaster.export._openvino import openvino_affinity
+from loadmaster.export._openvino import openvino_affinity, write_openvino
 from loadmaster.export._torch import device_map, split_points
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "openvino_affinity",
     "split_points",
     "write_annotated",
+    "write_openvino",
 ]

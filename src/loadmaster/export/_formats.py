@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from loadmaster.errors import InputError
 from loadmaster.export._graphviz import graphviz
@@ -13,18 +14,22 @@ from loadmaster.plan import Plan
 
 __all__ = ["EXPORTERS", "export"]
 
-EXPORTERS: dict[str, Callable[[Plan], str]] = {
+EXPORTERS: dict[str, Callable[..., str]] = {
     "openvino": openvino_affinity,
     "onnxruntime": layer_assignment,
     "device-map": device_map,
     "split-points": split_points,
     "dot": graphviz,
 }
-"""Format name -> exporter."""
+"""Format name -> exporter: of a plan, and of the model where one is given."""
 
 
-def export(plan: Plan, format: str) -> str:
-    """The plan in another program's format, as text."""
+def export(plan: Plan, format: str, model: Any = None) -> str:
+    """The plan in another program's format, as text.
+
+    ``model``, an ONNX file, a torch module or an ``ExportedProgram``, tells ``device-map`` and ``split-points`` which
+    module an op belongs to, where its name does not.
+    """
     if format not in EXPORTERS:
         raise InputError(f"the format {format!r} is unknown: choose one of {', '.join(EXPORTERS)}")
-    return EXPORTERS[format](plan)
+    return EXPORTERS[format](plan, model)

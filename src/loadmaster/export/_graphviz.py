@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from loadmaster.plan import Plan
 
 __all__ = ["graphviz"]
@@ -23,7 +25,7 @@ COLOURS = (
 CUT_COLOUR = "#d7301f"
 
 
-def graphviz(plan: Plan) -> str:
+def graphviz(plan: Plan, model: Any = None) -> str:
     """A DOT graph: ops coloured by device, edges between devices in red, a legend.
 
     >>> # loadmaster export plan.json --format dot | dot -Tsvg > plan.svg

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,7 @@ KEY = "layer_ann"
 """The key of a node's metadata that the option's rules are matched against."""
 
 
-def layer_assignment(plan: Plan) -> str:
+def layer_assignment(plan: Plan, model: Any = None) -> str:
     """The value of the session option, and the annotation of every node, as JSON.
 
     ONNX Runtime treats an assignment as a hint: a node that the provider has no kernel for goes elsewhere, and one
@@ -80,11 +82,19 @@ def annotate(plan: Plan, model: onnx.ModelProto) -> int:
 
 
 def write_annotated(plan: Plan, source: str | Path, target: str | Path) -> int:
-    """Copy an ONNX file with the annotations in it; weights in files beside it stay where they are."""
+    """Copy an ONNX file with the annotations in it, and the files beside it that hold its weights.
+
+    Raises
+    ------
+    InputError : the target is the model itself, or there are other weights where its weights would be copied to.
+    """
     import onnx
 
     from loadmaster.files import write_atomically
 
+    source, target = Path(source), Path(target)
+    if source.resolve() == target.resolve():
+        raise InputError(f"{target}: is the model itself: give another file as --output")
     try:
         model: Any = onnx.load(str(source), load_external_data=False)
     except FileNotFoundError:
@@ -92,5 +102,40 @@ def write_annotated(plan: Plan, source: str | Path, target: str | Path) -> int:
     except Exception as error:
         raise InputError(f"{source}: cannot be read as ONNX ({error})") from None
     found = annotate(plan, model)
+    _copy_weights(_locations(model), source, target)
     write_atomically(target, model.SerializeToString())
     return found
+
+
+def _locations(model: onnx.ModelProto) -> list[str]:
+    """Files of weights, relative to the model."""
+    from onnx.external_data_helper import _get_all_tensors, uses_external_data
+
+    return sorted(
+        {
+            entry.value
+            for tensor in _get_all_tensors(model)
+            if uses_external_data(tensor)
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+    )
+
+
+def _copy_weights(locations: list[str], source: Path, target: Path) -> None:
+    """A file of weights is looked for beside the model that names it."""
+    for location in locations:
+        here, there = source.parent / location, target.parent / location
+        if not here.is_file():
+            raise InputError(f"{source}: its weights in {location!r} are missing: put them beside it")
+        if here.resolve() == there.resolve():
+            continue
+        if there.resolve() == target.resolve():
+            raise InputError(f"{target}: would overwrite the weights in it: give another name as --output")
+        if there.exists() and not filecmp.cmp(here, there, shallow=False):
+            raise InputError(
+                f"{there}: is there already, with other weights than {here}: give another folder as --output"
+            )
+        if not there.exists():
+            there.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(here, there)

@@ -1,38 +1,20 @@
-"""Plans for PyTorch: ``device_map`` of Hugging Face's accelerate, and split points of torch's pipelining.
-
-Both speak of modules, a plan of ops. The module of an op is the scope of its name: ``/encoder/layers.0/fc/MatMul``,
-as torch's ONNX export writes it, belongs to ``encoder.layers.0.fc``; a name without a slash is a module's own name.
-"""
+"""Plans for PyTorch: ``device_map`` of Hugging Face's accelerate, and split points of torch's pipelining."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import InputError
+from loadmaster.export._modules import modules_of
 from loadmaster.plan import Plan
 from loadmaster.problem import Problem
 
-__all__ = ["device_map", "module_of", "split_points"]
-
-
-def module_of(op: str) -> str:
-    """The module that an op belongs to; empty for ops of the model itself.
-
-    >>> module_of("/encoder/layers.0/fc/MatMul"), module_of("/layers/layers.1/Relu"), module_of("fc1")
-    ('encoder.layers.0.fc', 'layers.1', 'fc1')
-    """
-    if "/" not in op:
-        return op
-    parts: list[str] = []
-    for part in op.strip("/").split("/")[:-1]:
-        if parts and part.startswith(parts[-1] + "."):  # torch writes a Sequential's name twice
-            parts.pop()
-        parts.append(part)
-    return ".".join(parts)
+__all__ = ["device_map", "split_points"]
 
 
 def torch_devices(problem: Problem) -> list[str | int]:
@@ -50,29 +32,32 @@ def torch_devices(problem: Problem) -> list[str | int]:
     return found
 
 
-def device_map(plan: Plan) -> str:
+def device_map(plan: Plan, model: Any = None) -> str:
     """``{module: device}`` as ``accelerate.dispatch_model`` and ``from_pretrained(device_map=...)`` take it.
 
     A module is named with the largest parent whose ops all go to one device. A module that itself is divided goes
-    where most of its weights are, or most of its time where it has none.
+    where most of its weights are, or most of its time where it has none. With the model (an ONNX file, a module, an
+    ``ExportedProgram``) parameters outside these modules are named, too.
 
     Raises
     ------
     InputError : no op belongs to a module.
     """
     problem, device = plan.problem(), plan.placement().device
+    modules = modules_of(plan, model)
     weight: dict[str, npt.NDArray[np.float64]] = {}
-    for v, name in enumerate(problem.graph.names):
-        module = module_of(name)
+    for v, module in enumerate(modules.of):
         if module:
             share = weight.setdefault(module, np.zeros((2, problem.devices)))
             share[0, device[v]] += problem.graph.param_bytes[v]
             share[1, device[v]] += problem.mean_time[v] + 1e-12
-    if not weight:
-        raise InputError(f"{plan.source}: no op name has the scope of a module, e.g. '/encoder/fc/MatMul'")
     home = {module: int(np.lexsort((share[1], share[0]))[-1]) for module, share in weight.items()}
+    found = _merged(home)
+    for parameter, v in modules.parameters.items():
+        if not any(parameter == module or parameter.startswith(f"{module}.") for module in found):
+            found[parameter] = int(device[v])
     names = torch_devices(problem)
-    return json.dumps({module: names[d] for module, d in _merged(home).items()}, indent=1) + "\n"
+    return json.dumps({module: names[d] for module, d in found.items()}, indent=1) + "\n"
 
 
 def _merged(home: dict[str, int]) -> dict[str, int]:
@@ -90,7 +75,7 @@ def _merged(home: dict[str, int]) -> dict[str, int]:
     return merged
 
 
-def split_points(plan: Plan) -> str:
+def split_points(plan: Plan, model: Any = None) -> str:
     """Where ``torch.distributed.pipelining.pipeline`` is to split: ``split_spec`` and the stages in order.
 
     Each entry of ``split_spec`` is a module before which a new stage begins (``SplitPoint.BEGINNING``).
@@ -101,10 +86,8 @@ def split_points(plan: Plan) -> str:
     """
     problem, device = plan.problem(), plan.placement().device
     graph = problem.graph
-    modules = [module_of(name) for name in graph.names]
+    modules = modules_of(plan, model).of
     with_module = [v for v in graph.topological_order.tolist() if modules[v]]
-    if not with_module:
-        raise InputError(f"{plan.source}: no op name has the scope of a module, e.g. '/encoder/fc/MatMul'")
     below: dict[str, set[int]] = defaultdict(set)
     first: dict[str, int] = {}
     for v in with_module:

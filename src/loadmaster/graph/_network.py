@@ -20,6 +20,8 @@ class Network:
     inputs, outputs : ops that stand for what comes from the host and goes back to it (images, tokens, labels,
         results); they take no time.
     notes : what the numbers leave out, one clause each.
+    ports : (ops,) names of the tensors that each op makes in the file, in the order of its shapes; none where the file
+        names no tensors, and for inputs, outputs and constants.
     """
 
     graph: Graph
@@ -27,6 +29,7 @@ class Network:
     inputs: tuple[int, ...] = field(default=(), kw_only=True)
     outputs: tuple[int, ...] = field(default=(), kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
+    ports: tuple[tuple[str, ...], ...] = field(default=(), kw_only=True)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.graph!r})"

@@ -23,21 +23,17 @@ from loadmaster.runtime import (
     Measurement,
     OverlapFit,
     Piece,
+    Session,
     Traced,
     corrected,
     cut,
     fit_overlap,
     predict,
 )
-from loadmaster.runtime.openvino import (
-    DeviceSpec,
-    ModelProfile,
-    OpenVinoSession,
-    all_cores_lines,
-    how_to_run,
-    overlapping_cores,
-    profile_model,
+from loadmaster.runtime import (
+    engine as engine_of,
 )
+from loadmaster.runtime.openvino import DeviceSpec, ModelProfile, overlapping_cores
 
 __all__ = ["MODELS", "Optimized", "optimize"]
 
@@ -132,6 +128,7 @@ def optimize(
     parameters: Mapping[str, Any] | None = None,
     samples: int = SAMPLES,
     clock: str = "auto",
+    runtime: str = "openvino",
     cache: Cache | None = None,
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
@@ -139,7 +136,8 @@ def optimize(
     """:func:`optimize_by` the clock ``wall``, or where the machine is too busy for that, by ``core``.
 
     ``method``, with ``parameters``, is what searches on the model of costs; what it finds is run. ``clock`` may also be
-    one of the two; ``wall`` then ends with an error on a busy machine.
+    one of the two; ``wall`` then ends with an error on a busy machine. ``runtime`` is one of
+    :data:`loadmaster.runtime.ENGINES`.
     """
     placer = api.configured(method, parameters)
     end = time.monotonic() + budget
@@ -154,6 +152,7 @@ def optimize(
                 model=model,
                 placer=placer,
                 samples=samples,
+                runtime=runtime,
                 cache=cache,
                 seed=seed,
                 say=say,
@@ -175,6 +174,7 @@ def optimize_by(
     model: str,
     placer: Placer,
     samples: int,
+    runtime: str,
     cache: Cache | None,
     seed: int,
     say: Callable[[str], None],
@@ -199,12 +199,13 @@ def optimize_by(
     if len(devices) < 2:
         raise InputError("there is nothing to place on one device: give at least two, e.g. --device B=cpu")
     say("profiling: every op on every device")
-    profile = profile_model(path, devices, shapes, cache=cache, clock=clock, links_too=False)
+    by = engine_of(runtime)
+    profile: ModelProfile = by.profile_model(path, devices, shapes, cache=cache, clock=clock, links_too=False)
     plain = profile.problem(model=MODELS[model])
     cores = overlapping_cores(devices)
-    with OpenVinoSession(path, devices, shapes, cores=cores, clock=clock) as session:
-        alone = _alone(session, profile)
-        work = _Search(session, plain, model, placer, end - time.monotonic(), seed, say)
+    with by.open_session(path, devices, shapes, cores=cores, clock=clock) as session:
+        alone = _alone(session, devices, profile)
+        work = _Search(by, session, plain, model, placer, end - time.monotonic(), seed, say)
         fit = OverlapFit()
         bounded = work.round(fit, 1)
         if not work.interrupted:
@@ -212,7 +213,7 @@ def optimize_by(
             bounded = work.round(fit, 2)
         screened, best, first = _screen(session, work.tried, alone, end, say)
         say("measuring the best plan again, along with each device alone and all cores")
-        lines = _final(session, alone, first, best, devices, cores, samples, end)
+        lines = _final(by, session, alone, first, best, devices, cores, samples, end)
         engine, used = session.engine, session.worker.cores
     found = next(line.measurement for line in lines if line.name == "best plan") if best else None
     single = next(line.measurement for line in lines if line.name == f"{first} alone")
@@ -249,11 +250,11 @@ def _everything_on(problem: Problem, device: str) -> Placement:
     return Placement(np.full(problem.n, problem.cluster.index[device], np.int32))
 
 
-def _alone(session: OpenVinoSession, profile: ModelProfile) -> dict[str, Candidate]:
+def _alone(session: Session, devices: Sequence[DeviceSpec], profile: ModelProfile) -> dict[str, Candidate]:
     """Every device alone that can run the whole model; of equal ones the first."""
     found: dict[str, Candidate] = {}
     seen = set()
-    for spec in session.devices:
+    for spec in devices:
         kind = (spec.plugin, spec.precision, spec.threads)
         if kind in seen or profile.profiles[spec.name].unsupported:
             continue
@@ -269,7 +270,8 @@ class _Search:
 
     def __init__(
         self,
-        session: OpenVinoSession,
+        by: Any,
+        session: Session,
         plain: Problem,
         model: str,
         placer: Placer,
@@ -278,7 +280,7 @@ class _Search:
         say: Callable[[str], None],
     ) -> None:
         self.session, self.plain, self.model, self.seed, self.say = session, plain, model, seed, say
-        self.placer = placer
+        self.by, self.placer = by, placer
         self.share = max(LEAST, left * SEARCHING[model] / (2 * len(PRICES)))
         self.tried: list[_Tried] = []
         self.interrupted = False
@@ -310,7 +312,7 @@ class _Search:
         pieces = cut(self.plain, placement, piece=fit.piece, wait=fit.wait)
         if any(list(tried.pieces) == pieces for tried in self.tried):
             return
-        how, options = how_to_run(self.plain.model)
+        how, options = self.by.how_to_run(self.plain.model)
         try:
             candidate = self.session.load(how, pieces=pieces, **options)
             candidate.verify()
@@ -340,7 +342,7 @@ class _Search:
 
 
 def _screen(
-    session: OpenVinoSession,
+    session: Session,
     tried: Sequence[_Tried],
     alone: Mapping[str, Candidate],
     end: float,
@@ -364,7 +366,8 @@ def _screen(
 
 
 def _final(
-    session: OpenVinoSession,
+    by: Any,
+    session: Session,
     alone: Mapping[str, Candidate],
     first: str,
     best: _Tried | None,
@@ -378,7 +381,7 @@ def _final(
     if all(spec.plugin.startswith("cpu") for spec in devices):
         precision = next(spec.precision for spec in devices if spec.name == first)
         stream = best is not None and best.candidate.items > 1
-        for name, how, options in all_cores_lines(cores, precision, stream=stream):
+        for name, how, options in by.all_cores_lines(cores, precision, stream=stream):
             running.append((name, session.load(how, **options)))
     if best is not None:
         running.append(("best plan", best.candidate))

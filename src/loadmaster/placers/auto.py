@@ -18,6 +18,7 @@ from loadmaster.placers.frame.board import Board, using
 from loadmaster.placers.frame.exhaust import MOST, placements_of
 from loadmaster.placers.frame.feasible import first_feasible, prove_infeasible
 from loadmaster.placers.frame.placer import Placer, parameters
+from loadmaster.placers.frame.polish import MOST_TRIES, polish
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
 from loadmaster.placers.rules.cpop import Cpop
 from loadmaster.placers.rules.expert import Expert
@@ -57,6 +58,9 @@ SLICE = 2.0
 
 FIRST = 0.3
 """Share of the time in which a first feasible placement is looked for before the members begin."""
+
+POLISH = 0.01
+"""Share of the budget that is kept for the last touch."""
 
 LARGE = 5000
 """Ops from which on searchers do not wait for provers, whose preparations may take long."""
@@ -165,6 +169,8 @@ class Auto:
             if run.board.best is None:
                 raise
             run.stopped = "interrupted"
+        else:
+            run.polish()
         return run.solution()
 
 
@@ -196,7 +202,8 @@ class _Run:
 
     @property
     def seconds_left(self) -> float:
-        return np.inf if self.budget.seconds is None else self.budget.seconds - self.seconds
+        """For the members."""
+        return np.inf if self.budget.seconds is None else (1 - POLISH) * self.budget.seconds - self.seconds
 
     # -- one member ------------------------------------------------------------------------------------------
 
@@ -268,7 +275,7 @@ class _Run:
     @property
     def evaluations_left(self) -> int:
         limit = self.budget.evaluations
-        return 2**62 if limit is None else limit - self.board.evaluations
+        return 2**62 if limit is None else limit - int(POLISH * limit) - self.board.evaluations
 
     def in_turn(self, lineup: Lineup) -> None:
         """A fixed sequence: rules, provers with a share each, then the searchers with what is left."""
@@ -332,6 +339,25 @@ class _Run:
             placer = searchers[turn % len(searchers)]
             self.member(placer, Budget(seconds=min(length, self.seconds_left)), self.seed + 1000 * turn)
             turn, length = turn + 1, 1.5 * length
+
+    def polish(self) -> None:
+        """Tidy the best placement up; its cost does not rise."""
+        board, budget = self.board, self.budget
+        if board.best is None or not (
+            self.evaluator is None or isinstance(self.evaluator, SimulatedEvaluator)
+        ):
+            return
+        left = MOST_TRIES if budget.evaluations is None else budget.evaluations - board.evaluations
+        found, cost, used = polish(
+            self.problem,
+            board.best,
+            board.cost,
+            evaluations=min(left, MOST_TRIES),
+            over=lambda: budget.seconds is not None and self.seconds >= budget.seconds,
+        )
+        board.count(used)
+        board.offer(found, cost, board.found_by)
+        board.best = found
 
     # -- the answer ------------------------------------------------------------------------------------------
 

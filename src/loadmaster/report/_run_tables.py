@@ -137,6 +137,14 @@ def profile_tables(document: Mapping[str, Any]) -> RenderableType:
     return Group(_facts(facts), table, *([links] if document["links"] else []))
 
 
+def _engine(document: Mapping[str, Any]) -> str:
+    """The engine and its version."""
+    names = {"openvino": "OpenVINO", "onnxruntime": "ONNX Runtime"}
+    return next(
+        (f"{name} {document[key].split('-')[0]}" for key, name in names.items() if key in document), ""
+    )
+
+
 def run_tables(document: Mapping[str, Any]) -> RenderableType:
     """What ``run`` prints."""
     measured = document["measured"]
@@ -150,7 +158,7 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
         "predicted": f"{seconds_text(document['predicted'])}, {percent(abs(document['error']))} "
         + ("below" if document["error"] < 0 else "above")
         + " the measured time",
-        "clock": f"{measured['clock']}, core {document['core']}, OpenVINO {document['openvino'].split('-')[0]}",
+        "clock": f"{measured['clock']}, core {document['core']}, {_engine(document)}",
     }
     table = _table(
         "candidate", "median", "95 % from", "to", "vs plan", "pieces", "runs", "dropped",

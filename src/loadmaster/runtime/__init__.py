@@ -1,12 +1,14 @@
 """For real: what every engine shares.
 
 Measuring, verifying, a cache of measurements, a worker process, pieces of a placement, what they cost, and a linter of
-plans. An engine has a folder of its own (:mod:`~loadmaster.runtime.openvino`): a :class:`Session`, which loads ways to
-run a model into a worker, a :class:`ModelHost`, which is that worker's end, and a :class:`MeasuredEvaluator`.
+plans. An engine has a folder of its own (:mod:`~loadmaster.runtime.openvino`,
+:mod:`~loadmaster.runtime.onnxruntime`): a :class:`Session`, which loads ways to run a model into a worker, a
+:class:`ModelHost`, which is that worker's end, and a :class:`MeasuredEvaluator`.
 """
 
 from loadmaster.runtime._cache import Cache, model_hash
 from loadmaster.runtime._cores import allowed_cores, busy_ticks, calmest_core
+from loadmaster.runtime._engines import ENGINES, engine
 from loadmaster.runtime._evaluator import MeasuredEvaluator, Result
 from loadmaster.runtime._flow import Flow, Job
 from loadmaster.runtime._host import Executor, ModelHost
@@ -21,6 +23,7 @@ from loadmaster.runtime._session import SAMPLES, Candidate, Session
 from loadmaster.runtime._verifying import Verification
 
 __all__ = [
+    "ENGINES",
     "SAMPLES",
     "Cache",
     "Candidate",
@@ -48,6 +51,7 @@ __all__ = [
     "corrected",
     "cut",
     "draw_input",
+    "engine",
     "fit_link",
     "fit_overlap",
     "lint",

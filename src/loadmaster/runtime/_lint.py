@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from loadmaster.arrays import IntArray
 from loadmaster.graph import Graph, Network
 from loadmaster.graph.order import topological_order
-from loadmaster.problem import Placement, Problem
+from loadmaster.problem import Placement, Problem, SimulatedEvaluator
 
 __all__ = ["Finding", "lint", "submodels_of"]
 
@@ -52,7 +52,7 @@ def lint(
     found += _cut_groups(problem, placement.device, fused)
     found += _constants(problem, placement.device)
     found += _cycles(problem, placement.device)
-    found += _ping_pong(problem, placement.device)
+    found += _ping_pong(problem, placement)
     return sorted(found, key=lambda finding: finding.level)
 
 
@@ -174,9 +174,14 @@ def _cycles(problem: Problem, device: IntArray) -> list[Finding]:
     return [_finding("cycle", "warning", text, graph, ops)]
 
 
-def _ping_pong(problem: Problem, device: IntArray) -> list[Finding]:
-    """A piece whose neighbours are all on one other device, which costs more to reach than it saves."""
-    graph, found = problem.graph, []
+def _ping_pong(problem: Problem, placement: Placement) -> list[Finding]:
+    """A piece whose neighbours are all on one other device, which costs more to reach than it saves.
+
+    What runs beside them there is no such piece: the exact cost of the plan must not rise when it is moved.
+    """
+    graph, device, found = problem.graph, placement.device, []
+    exact = SimulatedEvaluator(problem)
+    now = exact.evaluate(placement) if problem.allowed[np.arange(problem.n), device].all() else None
     piece = submodels_of(graph, device)
     tail, head = graph.arcs
     producer, edge = graph.tensor_producer, graph.edge_tensor
@@ -199,6 +204,14 @@ def _ping_pong(problem: Problem, device: IntArray) -> list[Finding]:
             problem.latency[there, here] + problem.size[tensors] * problem.rate[there, here],
         ).sum()
         if moved <= problem.time[ops, here].sum() + cost and problem.allowed[ops, there].all():
+            if now is not None and now.feasible:
+                changed = device.copy()
+                changed[np.isin(problem.class_of, problem.class_of[ops])] = there
+                tried = [replace(placement, device=changed, call=None)]
+                tried += [replace(tried[0], order=None)] if placement.order is not None else []
+                after = [exact.evaluate(each) for each in tried]
+                if not any(each.feasible and each.cost <= now.cost for each in after):
+                    continue
             names = problem.cluster.names
             text = (
                 f"{_names(graph, ops.tolist())} on {names[here]!r} lies between ops on {names[there]!r}, "

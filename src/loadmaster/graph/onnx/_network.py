@@ -77,12 +77,15 @@ def assemble(walk: Walk, name: str, *, io: bool) -> Network:
         builder.tensor(table.op, bytes=table.root.tensor.bytes, consumers=[op_of[s] for s in table.readers])
     groups = [[op_of[s] for s in group] for group in shared]
     groups += [[table.op, *(op_of[s] for s in table.readers)] for table in tables]
+    graph = builder.build()
+    made = {op_of[s]: tuple(v.name for v in walk.steps[s].outputs if v is not None) for s in live}
     return Network(
-        builder.build(),
+        graph,
         colocation=tuple(tuple(group) for group in groups),
         inputs=tuple(source.values()),
         outputs=tuple(results),
         notes=tuple(_notes(walk, live)),
+        ports=tuple(made.get(op, ()) for op in range(graph.n)),
     )
 
 

@@ -58,10 +58,12 @@ function dark(colour) {
   const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
   return 0.299 * r + 0.587 * g + 0.114 * b < 140;
 }
+// Shortened in the middle: names of ops differ at their beginnings and at their ends.
 function shortName(name, most) {
   if (name.length <= most) return name;
-  const tail = name.slice(-(most - 1)), cut = tail.search(/[/.]/);
-  return "…" + (cut > 0 && cut < most / 2 ? tail.slice(cut) : tail);
+  if (most < 4) return name.slice(0, Math.max(most - 1, 0)) + "…";
+  const tail = Math.floor((most - 1) / 2);
+  return name.slice(0, most - 1 - tail) + "…" + name.slice(-tail);
 }
 
 // A canvas that is sharp on any screen and redraws at most once a frame.

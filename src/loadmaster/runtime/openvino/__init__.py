@@ -17,6 +17,8 @@ from loadmaster.runtime.openvino._plans import (
 )
 from loadmaster.runtime.openvino._session import OpenVinoSession
 
+open_session = OpenVinoSession
+
 __all__ = [
     "STREAM",
     "DeviceProfile",
@@ -35,6 +37,7 @@ __all__ = [
     "measure_profile",
     "one_per_core",
     "open_plan",
+    "open_session",
     "overlapping_cores",
     "parse_devices",
     "profile_model",
