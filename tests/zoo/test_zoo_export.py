@@ -71,7 +71,7 @@ def outputs(model, precision, seeds):
 def test_bf16_changes_the_outputs_little_and_another_input_much(name):
     """As trained weights do: what a plan gets wrong is not lost among what bf16 rounds."""
     if "bf16" not in available()[0]["precisions"]:
-        with pytest.raises(InputError, match="device 'B'.*cannot compute in bf16"):
+        with pytest.raises(InputError, match=r"device 'B'.*cannot compute in bf16"):
             Devices(parse_devices(["B=cpu:precision=bf16"]))
         return
     model = exported(SMALL[name])

@@ -56,6 +56,8 @@ def devices_table(document: Mapping[str, Any]) -> RenderableType:
     for entry in document["virtual"]:
         core = "any" if entry["core"] is None else str(entry["core"])
         what = f"{entry['plugin']}, core {core}, {entry['threads']} thread{'s' * (entry['threads'] != 1)}"
+        if entry.get("speed", 1.0) != 1.0:
+            what += f", {entry['speed']:g}x speed"
         table.add_row(Text(entry["name"]), Text(what), entry["precision"], "")
     return table
 
