@@ -39,6 +39,14 @@ Clock = Annotated[
         metavar="wall|core", help="wall: drop disturbed samples. core: time on the core, for busy machines."
     ),
 ]
+ToleranceText = Annotated[
+    str | None,
+    typer.Option(
+        "--tolerance",
+        metavar="3%|cosine=…|top1=…",
+        help="How far a plan in lower precision may be from the f32 model.",
+    ),
+]
 
 
 def devices(device: DeviceList = None, as_json: Json = False) -> None:
@@ -96,6 +104,7 @@ def run(
         bool, typer.Option(help="Also run each device alone, and HETERO's own choice.")
     ] = True,
     clock: Clock = "wall",
+    tolerance: ToleranceText = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="PLAN", help="Write the plan with what was measured."),
@@ -112,11 +121,19 @@ def run(
     if output is not None:
         check_writable(output)
     document = api.run(
-        model, loaded, specs, shape or (), samples=samples, baselines=baselines, clock=clock
+        model,
+        loaded,
+        specs,
+        shape or (),
+        samples=samples,
+        baselines=baselines,
+        clock=clock,
+        tolerance=tolerance,
     ).document()
     print_result(document, as_json, lambda: report.run_tables(document))
     if output is not None:
-        Plan({**loaded.document, "measured": document["measured"]}).save(output)
+        stated = {} if tolerance is None else {"tolerance": tolerance}
+        Plan({**loaded.document, **stated, "measured": document["measured"]}).save(output)
 
 
 def optimize(

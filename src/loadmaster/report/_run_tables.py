@@ -144,15 +144,11 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
     measured = document["measured"]
     verified = document["lines"][0]["verified"]
     facts = {
-        "outputs": (
-            f"equal to the unplaced model at {verified['precision']}: off by {verified['error']['relative']:.1e} of "
-            f"the largest value ({verified['tolerance']:.1e} allowed); another input changes them by "
-            f"{verified['control']:.1e}"
-        ),
+        "outputs": f"equal to {_verified(verified)}",
         "predicted": f"{seconds_text(document['predicted'])}, {percent(abs(document['error']))} "
         + ("below" if document["error"] < 0 else "above")
         + " what was measured",
-        "clock": f"{measured['clock']}, core {document['core']}, OpenVINO {document['openvino'].split('-')[0]}",
+        "clock": f"{measured['clock']}, {_cores(document['cores'])}, OpenVINO {document['openvino'].split('-')[0]}",
     }
     table = _table(
         "what", "median", "from", "to (95 %)", "vs plan", "submodels", "runs", "dropped",
@@ -179,6 +175,22 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
     return Group(_facts(facts), table, *notes)
 
 
+def _cores(cores: Sequence[int]) -> str:
+    return f"core{'s' * (len(cores) != 1)} {', '.join(map(str, cores))}"
+
+
+def _verified(verified: Mapping[str, Any]) -> str:
+    """Against what outputs were compared, how far off they are, and what was allowed."""
+    off = f"off by {verified['error']['relative']:.1e} of the largest value"
+    control = f"another input changes them by {verified['control']:.1e}"
+    if verified.get("stated"):
+        return (
+            f"the unplaced model at f32 within {verified['stated']}, on {verified['inputs']} inputs: {off}, "
+            f"cosine {verified['cosine']:.6f}, top-1 {percent(verified['top1'])}; {control}"
+        )
+    return f"the unplaced model at {verified['precision']}: {off} ({verified['tolerance']:.1e} allowed); {control}"
+
+
 def _latency(line: Mapping[str, Any]) -> dict[str, str]:
     """Of single requests in a stream, where the line has it."""
     found = line.get("latency")
@@ -203,10 +215,7 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
     facts = {"result": result, "plan": document["plan"], "time": per}
     if best is not None:
         verified = best["verified"]
-        facts["outputs"] = (
-            f"of the best plan equal to the unplaced model: off by {verified['error']['relative']:.1e} of the largest "
-            f"value ({verified['tolerance']:.1e} allowed); another input changes them by {verified['control']:.1e}"
-        )
+        facts["outputs"] = f"of the best plan equal to {_verified(verified)}"
         if document["predicted"] is not None:
             apart = document["predicted"] / best["measured"]["median"] - 1
             facts["predicted"] = f"{seconds_text(document['predicted'])}, {percent(abs(apart))} " + (
@@ -221,7 +230,7 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
             f"median error {percent(fit['median_residual'])})"
         )
     measured = document["lines"][0]["measured"]
-    facts["clock"] = f"{measured['clock']}, cores {', '.join(map(str, document['cores']))}"
+    facts["clock"] = f"{measured['clock']}, {_cores(document['cores'])}"
     table = _table(
         "what", "median", "95 % interval", "speed-up", "parts", "runs",
         right=("median", "95 % interval", "speed-up", "parts", "runs"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from typing import Any
 
 from loadmaster.runtime._measuring import timed, undisturbed
@@ -12,12 +14,19 @@ from loadmaster.runtime.openvino._inputs import draw_inputs
 __all__ = ["read_counters"]
 
 
-def read_counters(model: Any, devices: Devices, device: str, repeats: int, clock: str) -> dict[str, Any]:
-    """Seconds of every executed node, and what it was made of.
+FEWEST = 3
+"""Runs that will do where there is no time for more."""
+
+
+def read_counters(
+    model: Any, devices: Devices, device: str, repeats: int, clock: str, seconds_left: float = math.inf
+) -> dict[str, Any]:
+    """Seconds of every executed node, and what it was made of; after ``seconds_left`` with fewer repeats.
 
     Returns ``nodes``: a list of name, kind, seconds (median over undisturbed runs), the names of the original nodes,
     and the executed nodes that read its outputs; and ``wall``: undisturbed seconds of whole runs without counters.
     """
+    end = time.monotonic() + seconds_left
     plain = devices.compile(model, device)
     counted = devices.compile(model, device, PERF_COUNT=True)
     request, counter = plain.create_infer_request(), counted.create_infer_request()
@@ -32,10 +41,14 @@ def read_counters(model: Any, devices: Devices, device: str, repeats: int, clock
     for _ in range(3):
         run()
         counter.infer()
+        if time.monotonic() >= end:
+            break
     seconds: dict[str, list[float]] = {}
     wall: list[float] = []
     dropped = 0
     while len(wall) < repeats and dropped < 4 * repeats:
+        if time.monotonic() >= end and (len(wall) >= FEWEST or dropped >= FEWEST):
+            break
         sample = undisturbed(*timed(run), clock)
         counting = undisturbed(*timed(counter.infer), clock)
         if not (sample.clean and counting.clean):
