@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadmaster.cli._options import Json, ReportFile, Shapes, read_parameters, read_seconds
+from loadmaster.cli._options import Forbid, Json, Pin, ReportFile, Shapes, read_parameters, read_seconds
 from loadmaster.cli._output import print_result, say
 from loadmaster.cli._plans import write_report
 
@@ -152,7 +152,12 @@ def optimize(
         str, typer.Option(metavar="TIME", help="For everything: profile, place, run.")
     ] = "120s",
     execution: Annotated[
-        str, typer.Option("--model", metavar="concurrent|pipeline", help="One request, or a stream.")
+        str,
+        typer.Option(
+            "--model",
+            metavar="concurrent|pipeline|serial",
+            help="One request, a stream, or one submodel after another (HETERO).",
+        ),
     ] = "concurrent",
     method: Annotated[
         str, typer.Option(metavar="NAME", help="What places, before anything is run; e.g. hsdag.")
@@ -160,6 +165,9 @@ def optimize(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method.")
     ] = None,
+    pin: Pin = None,
+    forbid: Forbid = None,
+    tolerance: ToleranceText = None,
     shape: Shapes = None,
     samples: Annotated[int, typer.Option(min=3, help="Undisturbed runs of each.")] = 30,
     clock: Annotated[
@@ -197,6 +205,9 @@ def optimize(
         model=execution,
         method=method,
         parameters=read_parameters(set_),
+        pins=pin or (),
+        forbids=forbid or (),
+        tolerance=tolerance,
         samples=samples,
         clock=clock,
         cache=kept,

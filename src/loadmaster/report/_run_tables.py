@@ -204,12 +204,19 @@ def _latency(line: Mapping[str, Any]) -> dict[str, str]:
 
 def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
     """What ``optimize`` prints."""
-    per = "per request of a stream" if document["model"] == "pipeline" else "of one request"
+    per = {
+        "pipeline": "per request of a stream",
+        "serial": "of one request, one submodel after another",
+    }.get(document["model"], "of one request")
     best = next((line for line in document["lines"] if line["name"] == "best plan"), None)
     alone = document["alone"]
     if document["pays"]:
         assert best is not None
         result = f"the plan is {best['speedup']:.2f}x as fast as {alone} alone, beyond the noise"
+    elif best is None and document["left_out"]:
+        result = f"the plan is {alone} alone: no other placement was measured ({document['left_out'][0]})"
+    elif best is not None and document["predicted"] is not None:
+        result = f"the plan is the best that the pins allow; {alone} alone, which they forbid, is as fast or faster"
     else:
         result = f"no placement beats device {alone} alone beyond the noise: the plan is {alone} alone"
     facts = {"result": result, "plan": document["plan"], "time": per}
@@ -229,6 +236,10 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
             f"{seconds_text(fit['rate'] * 1e6)} per MB over a cut (fitted to {fit['submodels']} submodels, "
             f"median error {percent(fit['median_residual'])})"
         )
+    phases = ", ".join(f"{name} {seconds_text(spent)}" for name, spent in document["spent"].items())
+    facts["spent"] = f"{seconds_text(document['seconds'])} of {seconds_text(document['budget'])}: {phases}"
+    for text in document["left_out"]:
+        facts["left out"] = f"{facts['left out']}; {text}" if "left out" in facts else text
     measured = document["lines"][0]["measured"]
     facts["clock"] = f"{measured['clock']}, {_cores(document['cores'])}"
     table = _table(
@@ -237,6 +248,9 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
     )  # fmt: skip
     for line in document["lines"]:
         found = line["measured"]
+        if found is None:
+            table.add_row(Text(line["name"]), Text(line["why"]))
+            continue
         apart = found["low"] > measured["high"] or found["high"] < measured["low"]
         speed = f"{line['speedup']:.2f}x" + ("" if apart or found is measured else " (noise)")
         table.add_row(

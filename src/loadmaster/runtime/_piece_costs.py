@@ -150,7 +150,8 @@ def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, items
     """Seconds per request of a run of so many ``items``: one alone, or a stream that fills the devices.
 
     After the first request of a stream has gone through, there is another one whenever the busiest device has done
-    its part. Under ``serial`` pieces run one after another. ``problem`` has the seconds of ops alone, as they were profiled.
+    its part. Under ``serial`` pieces run one after another. ``problem`` has the seconds of ops alone, as they were
+    profiled.
     """
     seconds, moved, waits = piece_features(problem, pieces)
     taken = (seconds * fit.slowdown + fit.piece + moved * fit.rate).tolist()

@@ -67,8 +67,8 @@ def cut(
     Begins with pieces that delay nobody at all, each ended by the first op that another device reads. Then merges
     neighbours of one device while the simulated end of the whole does not become later. O(pieces²).
 
-    In a pipeline only the load of a device counts, not who waits, and under ``serial`` one submodel runs at a time: all neighbours are merged that do not wait for each
-    other through another device, and joins stay where they are.
+    In a pipeline only the load of a device counts, not who waits, and under ``serial`` one submodel runs at a time:
+    all neighbours are merged that do not wait for each other through another device, and joins stay where they are.
     """
     stream = isinstance(problem.model, Pipeline | Serial)
     units = _units(problem, placement, joins and not stream)

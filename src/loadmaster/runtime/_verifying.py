@@ -51,8 +51,7 @@ def difference(found: Arrays, expected: Arrays) -> Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """The outputs of a placed model against the unplaced one at the same precision, or, where a tolerance was stated, at
-    f32."""
+    """The outputs of a placed model against the unplaced one at the same precision, or at f32 by a stated tolerance."""
 
     error: Difference
     tolerance: float | None
