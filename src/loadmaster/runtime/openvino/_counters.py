@@ -14,7 +14,7 @@ from loadmaster.runtime.openvino._inputs import draw_inputs
 __all__ = ["read_counters"]
 
 
-FEWEST = 3
+FEWEST = 5
 """Runs that will do where there is no time for more."""
 
 
