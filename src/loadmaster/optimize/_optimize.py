@@ -438,7 +438,8 @@ class _Job:
         if len(cores) < 2 or not all(spec.plugin.startswith("cpu") for spec in self.devices):
             return []
         ((name, how, options),) = all_cores_lines(cores, precision, stream=False)
-        if self.spending.left < 3 * loading:
+        runs = FEWEST_AT_ALL * WARMED * self._run_seconds * (len(self.devices) + 3)
+        if self.spending.left < self.spending.phases.get("opening", 0.0) + 2 * loading + runs:
             return [Line(name, None, None, "the budget has no room for it")]
         with self._open(cores) as session:
             candidate = session.load(how, **options)

@@ -86,6 +86,17 @@ def test_serial_plans_of_unlike_devices_run_as_a_chain_and_are_verified(model_fi
         chosen.verify()
 
 
+def test_a_chain_runs_pieces_in_an_order_that_their_tensors_allow(model, model_file):
+    _, _, pieces = pieces_of(model_file, joins=False)
+    whole, backwards = executor(model, "single", device="A"), executor(model, "chain", pieces=pieces[::-1])
+    for seed in (1, 2):  # the second run would read what the first one left behind
+        for made in (whole, backwards):
+            made.feed(draw_inputs(model, seed))
+            made.infer()
+        for a, b in zip(whole.outputs(), backwards.outputs(), strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+
+
 def test_a_profile_sees_the_speed(model_file):
     profile = profile_model(model_file, SPECS, clock=CLOCK, links_too=False)
     fast, slow = profile.profiles["A"], profile.profiles["B"]

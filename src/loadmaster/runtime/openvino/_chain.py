@@ -5,6 +5,7 @@ For what HETERO cannot do: devices of unlike speed, and the time that every subm
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from loadmaster.errors import RunError
 from loadmaster.graph.openvino import one_line
+from loadmaster.runtime._flow import Job
 from loadmaster.runtime._host import Arrays, Span
 from loadmaster.runtime._pieces import DATA, Piece
 from loadmaster.runtime.openvino._devices import Devices
@@ -24,13 +26,17 @@ __all__ = ["Chain", "chain", "submodels_of"]
 
 
 class Chain:
-    """Submodels in an order in which each finds what it reads; boundaries have the layout that HETERO's have."""
+    """Submodels in an order in which each finds what it reads; boundaries have the layout that HETERO's have.
+
+    The order is that of ``pieces`` wherever it does not matter.
+    """
 
     def __init__(self, model: Any, devices: Devices, pieces: Sequence[Piece]) -> None:
         self._parts = cut_model(model, pieces, channels_last=False)
         self.submodels = len(self._parts)
         compiled = [compiled_part(devices, part) for part in self._parts]
         self._slot = Slot(self._parts, compiled, model, devices)
+        self._order = _in_order(self._slot.jobs)
         self._inputs: list[npt.NDArray[Any]] = []
 
     def feed(self, inputs: Arrays) -> None:
@@ -40,7 +46,8 @@ class Chain:
 
     def infer(self) -> None:
         """Run once."""
-        for job in self._slot.jobs:
+        for number in self._order:
+            job = self._slot.jobs[number]
             try:
                 job.run()
             except RuntimeError as error:
@@ -55,7 +62,8 @@ class Chain:
         self.infer()
         found = []
         began = time.perf_counter()
-        for number, (part, job) in enumerate(zip(self._parts, self._slot.jobs, strict=True)):
+        for number in self._order:
+            part, job = self._parts[number], self._slot.jobs[number]
             start, on_core = time.perf_counter(), time.thread_time()
             job.run()
             found.append(
@@ -69,6 +77,23 @@ class Chain:
                 }
             )
         return found
+
+
+def _in_order(jobs: Sequence[Job]) -> list[int]:
+    """Jobs such that none comes before one that it waits for; of those that could come next, the first."""
+    left = [job.waits for job in jobs]
+    ready = [number for number, waits in enumerate(left) if not waits]
+    order: list[int] = []
+    while ready:
+        order.append(heapq.heappop(ready))
+        for reader in jobs[order[-1]].readers:
+            left[reader] -= 1
+            if not left[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(jobs):
+        stuck = next(number for number, waits in enumerate(left) if waits)
+        raise RunError(f"the submodels wait for each other: {jobs[stuck].name} never begins")
+    return order
 
 
 def chain(model: Any, devices: Devices, *, pieces: Sequence[Piece]) -> Chain:

@@ -109,6 +109,15 @@ def all_cores_lines(
     return found
 
 
+def _tolerance_of(plan: Plan) -> Tolerance | None:
+    """What the plan was judged by when it was made."""
+    text = plan.document.get("tolerance")
+    try:
+        return Tolerance.parse(text) if text else None
+    except InputError as error:
+        raise InputError(f"{plan.source}: {error}") from None
+
+
 def run_plan(
     model: str | Path,
     plan: Plan,
@@ -143,7 +152,7 @@ def run_plan(
     problem = plan.problem()
     how, options = how_to_run(problem.model)
     cores = None
-    tolerance = plan.document.get("tolerance") if tolerance is None else tolerance
+    tolerance = _tolerance_of(plan) if tolerance is None else tolerance
     if how == "hetero":
         options["placement"] = names
     else:
