@@ -738,12 +738,25 @@ def run(
     baselines: bool = True,
     clock: str = "wall",
     runtime: str = "openvino",
+    tolerance: str | None = None,
 ) -> PlanRun:
-    """Run a plan: check its outputs against the unplaced model, then measure it beside its baselines."""
+    """Run a plan: check its outputs against the unplaced model, then measure it beside its baselines.
+
+    ``tolerance`` is how far a plan of lower precision may be from the f32 model: ``"3%"``, ``"cosine=0.999"``,
+    ``"top1=0.99"`` (:class:`~loadmaster.runtime.Tolerance`); by default what the plan says, or what its precision
+    itself changes.
+    """
     from loadmaster.runtime import engine
 
     found: PlanRun = engine(runtime).run_plan(
-        model, plan, devices, shapes, samples=samples, baselines=baselines, clock=clock
+        model,
+        plan,
+        devices,
+        shapes,
+        samples=samples,
+        baselines=baselines,
+        clock=clock,
+        tolerance=tolerance,
     )
     return found
 

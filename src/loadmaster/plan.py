@@ -126,6 +126,7 @@ class Plan:
         graph.text("name")
         graph.text("hash")
         _check_measured(record)
+        record.text("tolerance", "")
         plan = Plan(data, source)
         plan.solution()
         _check_devices(record, plan.problem())

@@ -39,7 +39,7 @@ def test_the_list_of_programs_is_complete() -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_lists_its_cases(program: str, tmp_path: Path, capsys, request) -> None:  # type: ignore[no-untyped-def]
     words = [WHAT[program]] if program in WHAT else []
-    if program in ("openvino_runs", "overlapping"):
+    if program in ("openvino_runs", "overlapping", "unlike"):
         words += ["--folder", str(tmp_path)]
     if program == "exact":
         words += ["--workloads", str(request.getfixturevalue("workloads"))]
@@ -66,6 +66,7 @@ SMALL = {
     "coarsening --quick --only resnet-50": "| zoo:resnet-50 | chain | 176 | 38 |",
     "coarsening --quick --placing --evaluations 20": "| zoo:inception-v3 | serial | chain | 20 | 67 |",
     "overlapping faults": "failed: injected",
+    "unlike --models resnet-50?size=32 --setting half --execution serial --budget 6 --samples 3 --clock core": "A: ",
 }
 
 
@@ -73,7 +74,9 @@ SMALL = {
 def test_the_smallest_case_runs(command: str, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     program, *words = command.split()
     words += (
-        ["--folder", str(tmp_path)] if program == "overlapping" else ["--rows", str(tmp_path / "rows.jsonl")]
+        ["--folder", str(tmp_path)]
+        if program in ("overlapping", "unlike")
+        else ["--rows", str(tmp_path / "rows.jsonl")]
     )
     assert study(program).main(words) == 0
     page = capsys.readouterr().out

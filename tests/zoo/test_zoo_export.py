@@ -13,6 +13,8 @@ from loadmaster import zoo
 from loadmaster.cli import app
 from loadmaster.errors import InputError
 from loadmaster.graph import load_openvino
+from loadmaster.runtime._verifying import difference
+from loadmaster.runtime.openvino import Devices, available, draw_inputs, parse_devices
 from loadmaster.zoo._export import EXPORTABLE, export_model, exported
 
 SMALL = {
@@ -58,6 +60,25 @@ def test_the_output_follows_the_input(name):
     second = compiled(draw(compiled, generator))[0].copy()
     assert np.isfinite(first).all()
     assert np.abs(first - second).max() > 0.02 * np.abs(first).max()
+
+
+def outputs(model, precision, seeds):
+    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": precision})
+    return [[np.array(found) for found in compiled(draw_inputs(model, seed)).values()] for seed in seeds]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_bf16_changes_the_outputs_little_and_another_input_much(name):
+    """As trained weights do: what a plan gets wrong is not lost among what bf16 rounds."""
+    if "bf16" not in available()[0]["precisions"]:
+        with pytest.raises(InputError, match=r"device 'B'.*cannot compute in bf16"):
+            Devices(parse_devices(["B=cpu:precision=bf16"]))
+        return
+    model = exported(SMALL[name])
+    exact = outputs(model, "f32", (1, 2, 3))
+    rounded = outputs(model, "bf16", (1, 2, 3))
+    assert max(difference(a, b).relative for a, b in zip(rounded, exact, strict=True)) < 0.03
+    assert min(difference(exact[a], exact[b]).relative for a, b in ((1, 0), (2, 0), (2, 1))) > 0.3
 
 
 @pytest.mark.parametrize("name", SMALL)

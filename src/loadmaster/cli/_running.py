@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadmaster.cli._options import Json, ReportFile, Shapes, read_parameters, read_seconds
+from loadmaster.cli._options import Forbid, Json, Pin, ReportFile, Shapes, read_parameters, read_seconds
 from loadmaster.cli._output import print_result, say
 from loadmaster.cli._plans import write_report
 
@@ -42,6 +42,14 @@ Clock = Annotated[
 ]
 Runtime = Annotated[
     str, typer.Option(metavar="openvino|onnxruntime", help="What runs it; onnxruntime: ONNX models alone.")
+]
+ToleranceText = Annotated[
+    str | None,
+    typer.Option(
+        "--tolerance",
+        metavar="3%|cosine=…|top1=…",
+        help="How far a plan in lower precision may be from the f32 model.",
+    ),
 ]
 
 
@@ -106,6 +114,7 @@ def run(
     ] = True,
     clock: Clock = "wall",
     runtime: Runtime = "openvino",
+    tolerance: ToleranceText = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="PLAN", help="Write the plan with the measurements added."),
@@ -133,10 +142,12 @@ def run(
         baselines=baselines,
         clock=clock,
         runtime=runtime,
+        tolerance=tolerance,
     ).document()
     print_result(document, as_json, lambda: report.run_tables(document))
     if output is not None:
-        Plan({**loaded.document, "measured": document["measured"]}).save(output)
+        stated = {} if tolerance is None else {"tolerance": tolerance}
+        Plan({**loaded.document, **stated, "measured": document["measured"]}).save(output)
 
 
 def optimize(
@@ -158,8 +169,8 @@ def optimize(
         str,
         typer.Option(
             "--model",
-            metavar="concurrent|pipeline",
-            help="Execution model: one request at a time, or a stream of requests.",
+            metavar="concurrent|pipeline|serial",
+            help="Execution model: one request, a stream of requests, or one submodel after another (HETERO).",
         ),
     ] = "concurrent",
     method: Annotated[
@@ -168,6 +179,9 @@ def optimize(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the method.")
     ] = None,
+    pin: Pin = None,
+    forbid: Forbid = None,
+    tolerance: ToleranceText = None,
     shape: Shapes = None,
     samples: Annotated[int, typer.Option(min=3, help="Clean samples per candidate.")] = 30,
     clock: Annotated[
@@ -209,6 +223,9 @@ def optimize(
         model=execution,
         method=method,
         parameters=read_parameters(set_),
+        pins=pin or (),
+        forbids=forbid or (),
+        tolerance=tolerance,
         samples=samples,
         clock=clock,
         runtime=runtime,

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from loadmaster import api
 from loadmaster.errors import BusyError, InputError, RunError
-from loadmaster.optimize._refine import refine
+from loadmaster.optimize._budget import Spending, monotonic
+from loadmaster.optimize._search import Search, Tried
 from loadmaster.placers import Placer
 from loadmaster.plan import Plan
-from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Placement, Problem, Solution, evaluate
+from loadmaster.problem import (
+    Concurrent,
+    ExecutionModel,
+    Pipeline,
+    Placement,
+    Problem,
+    Serial,
+    Solution,
+    evaluate,
+)
 from loadmaster.runtime import (
     SAMPLES,
     Cache,
@@ -22,50 +30,40 @@ from loadmaster.runtime import (
     Line,
     Measurement,
     OverlapFit,
-    Piece,
     Session,
-    Traced,
-    corrected,
-    cut,
-    fit_overlap,
+    Tolerance,
     predict,
 )
-from loadmaster.runtime import (
-    engine as engine_of,
+from loadmaster.runtime import engine as engine_of
+from loadmaster.runtime.openvino import (
+    STREAM,
+    DeviceSpec,
+    ModelProfile,
+    overlapping_cores,
 )
-from loadmaster.runtime.openvino import DeviceSpec, ModelProfile, overlapping_cores
 
 __all__ = ["MODELS", "Optimized", "optimize"]
 
 MODELS: dict[str, ExecutionModel] = {
     "concurrent": Concurrent(),
     "pipeline": Pipeline(contiguity="chain"),
+    "serial": Serial(),
 }
-"""What can be optimised for: the latency of one request, the time per request of a stream."""
-PRICES = (1.0, 4.0)
-"""What a cut is taken to cost, against what is known of it: dearer cuts give plans with fewer of them."""
-SEARCHING = {"concurrent": 0.5, "pipeline": 0.25}
-"""Share of what profiling leaves of the budget that is for placing; the rest is for running, which takes longer for
-streams."""
-LEAST = 1.0
-"""Seconds for every one of the placements, however small the budget is."""
+"""What can be optimised for: the latency of one request on devices that overlap, the time per request of a stream, the
+latency where submodels run one after another, as HETERO has it."""
+PROFILING, PROFILING_BUSY = 0.25, 0.4
+"""Share of the budget after which ops are measured in as few runs as will do; and on a busy machine, begun anew."""
 SCREENING, FEWEST_SCREENING = 7, 3
 """Samples of every candidate before the winner is measured afresh; and where there is no time for them."""
 SCREENING_SHARE = 0.3
 """Of the time that is left, for them."""
-FEWEST, FEWEST_STREAMS = 10, 5
-"""Samples of the last measurement where there is no time for more: of one request, of a whole stream."""
-TRACES = 5
-
-
-@dataclass(frozen=True)
-class _Tried:
-    """A placement that was run."""
-
-    name: str
-    placement: Placement
-    pieces: Sequence[Piece]
-    candidate: Candidate
+FEWEST, FEWEST_STREAMS, FEWEST_AT_ALL = 10, 5, 3
+"""Samples of the last measurement where there is no time for more: of one request, of a whole stream; and where there
+is hardly any time."""
+WARMED = 2.0
+"""Runs per sample: one before it is thrown away."""
+STREAM_SHARE, SHORTEST_STREAM = 0.02, 8
+"""Of the budget, for one stream on one device; and the fewest requests of one, however slow the model is."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,8 @@ class Optimized:
     alone: str
     """Name of the best single device."""
     pays: bool
-    """Whether the plan is measurably faster than the best single device; if not, the plan is that device."""
+    """Whether the plan is faster than the best single device beyond the noise; if not, the plan is that device, unless
+    pins forbid it."""
     predicted: float | None
     fit: OverlapFit
     screened: Mapping[str, float]
@@ -88,15 +87,31 @@ class Optimized:
     engine: Mapping[str, str]
     """Its name and version."""
     seconds: float
+    budget: float = 0.0
+    spent: Mapping[str, float] = field(default_factory=dict)
+    """Phase -> seconds."""
+    left_out: Sequence[str] = ()
+    """Placements that were not measured, with the reason."""
+    tolerance: str = ""
 
     def line(self, name: str) -> Line:
         """One of the lines."""
         return next(line for line in self.lines if line.name == name)
 
-    def document(self) -> dict[str, Any]:
-        """As plain values."""
+    def compared(self) -> list[dict[str, Any]]:
+        """The lines as plain values, each with how many times as fast as the best single device it is."""
         alone = self.line(f"{self.alone} alone").measurement
         assert alone is not None
+        return [
+            {
+                **line.document(),
+                "speedup": None if line.measurement is None else alone.median / line.measurement.median,
+            }
+            for line in self.lines
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
         return {
             "model": self.model,
             "pays": self.pays,
@@ -104,16 +119,14 @@ class Optimized:
             "predicted": self.predicted,
             "fit": self.fit.document(),
             "screened": dict(self.screened),
-            "lines": [
-                {
-                    **line.document(),
-                    "speedup": None if line.measurement is None else alone.median / line.measurement.median,
-                }
-                for line in self.lines
-            ],
+            "lines": self.compared(),
             "cores": list(self.cores),
             **self.engine,
             "seconds": self.seconds,
+            "budget": self.budget,
+            "spent": dict(self.spent),
+            "left_out": list(self.left_out),
+            "tolerance": self.tolerance or None,
         }
 
 
@@ -126,6 +139,9 @@ def optimize(
     model: str = "concurrent",
     method: str = "auto",
     parameters: Mapping[str, Any] | None = None,
+    pins: Iterable[str] = (),
+    forbids: Iterable[str] = (),
+    tolerance: Tolerance | str | None = None,
     samples: int = SAMPLES,
     clock: str = "auto",
     runtime: str = "openvino",
@@ -133,264 +149,409 @@ def optimize(
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Optimized:
-    """:func:`optimize_by` the clock ``wall``, or where the machine is too busy for that, by ``core``.
-
-    ``method``, with ``parameters``, is what searches on the model of costs; what it finds is run. ``clock`` may also be
-    one of the two; ``wall`` then ends with an error on a busy machine. ``runtime`` is one of
-    :data:`loadmaster.runtime.ENGINES`.
-    """
-    placer = api.configured(method, parameters)
-    end = time.monotonic() + budget
-    for by in ("wall", "core") if clock == "auto" else (clock,):
-        try:
-            return optimize_by(
-                by,
-                path,
-                devices,
-                shapes,
-                end=end,
-                model=model,
-                placer=placer,
-                samples=samples,
-                runtime=runtime,
-                cache=cache,
-                seed=seed,
-                say=say,
-            )
-        except BusyError as error:
-            if clock != "auto" or by == "core":
-                raise
-            say(f"{error}; continuing with CPU time (--clock core), which other work disturbs less")
-    raise AssertionError("one of the clocks returns or raises")
-
-
-def optimize_by(
-    clock: str,
-    path: str | Path,
-    devices: Sequence[DeviceSpec],
-    shapes: Mapping[str, Sequence[int]] | Iterable[str],
-    *,
-    end: float,
-    model: str,
-    placer: Placer,
-    samples: int,
-    runtime: str,
-    cache: Cache | None,
-    seed: int,
-    say: Callable[[str], None],
-) -> Optimized:
     """Profile, place, run, choose by measurement, verify.
 
     Two rounds: the first plans are traced, what a cut really costs is fitted to the traces, and the second round is
     placed with that. All candidates are then measured in turns, and the winner once more, afresh, beside every single
-    device and OpenVINO's own use of all the cores. Everything is to be done at the time ``end`` of
-    ``time.monotonic``: of what profiling leaves a :data:`SEARCHING` share is for placing, the rest for running. Less
-    than the profile, four placements of :data:`LEAST` seconds and :data:`FEWEST` samples cannot be done, and takes what
-    it takes. Ctrl-C while placing goes on with what there is.
+    device and OpenVINO's own use of all the cores. Ctrl-C while placing goes on with what there is.
+
+    Everything is to be done in ``budget`` seconds: of what profiling leaves a share is for placing, the rest for
+    running; what there is no time for is left out, and said. Where compiling alone takes longer than the budget, it
+    says how long it needs as soon as it knows.
+
+    Parameters
+    ----------
+    model : ``concurrent``, ``pipeline`` or ``serial``, OpenVINO's HETERO (a chain of our own where devices are of
+        unlike speed).
+    method, parameters : what searches on the model of costs; what it finds is run.
+    pins, forbids : rules ``"ops=device"``; ops by name or regular expression.
+    tolerance : how far what computes in less than f32 may be from the f32 model (:class:`Tolerance`).
+    clock : ``wall``, which ends with an error on a busy machine, ``core``, or ``auto``: ``core`` where the machine is
+        too busy for ``wall``.
+    runtime : one of :data:`loadmaster.runtime.ENGINES`.
 
     Raises
     ------
-    InputError : the model or a device is wrong.
+    InputError : the model, a device or a rule is wrong.
     RunError : nothing runs, or the machine is too busy to measure.
     """
-    began = time.monotonic()
+    placer = api.configured(method, parameters)
     if model not in MODELS:
-        raise InputError(f"--model {model!r} cannot be run: choose one of {', '.join(MODELS)}")
+        raise InputError(f"--model {model!r}: there is a runtime for {', '.join(MODELS)}")
     if len(devices) < 2:
         raise InputError("there is nothing to place on one device: give at least two, e.g. --device B=cpu")
-    say("profiling: every op on every device")
-    by = engine_of(runtime)
-    profile: ModelProfile = by.profile_model(path, devices, shapes, cache=cache, clock=clock, links_too=False)
-    plain = profile.problem(model=MODELS[model])
-    cores = overlapping_cores(devices)
-    with by.open_session(path, devices, shapes, cores=cores, clock=clock) as session:
-        alone = _alone(session, devices, profile)
-        work = _Search(by, session, plain, model, placer, end - time.monotonic(), seed, say)
-        fit = OverlapFit()
-        bounded = work.round(fit, 1)
-        if not work.interrupted:
-            fit = work.fitted(fit)
-            bounded = work.round(fit, 2)
-        screened, best, first = _screen(session, work.tried, alone, end, say)
-        say("measuring the best plan again, along with each device alone and all cores")
-        lines = _final(by, session, alone, first, best, devices, cores, samples, end)
-        engine, used = session.engine, session.worker.cores
-    found = next(line.measurement for line in lines if line.name == "best plan") if best else None
-    single = next(line.measurement for line in lines if line.name == f"{first} alone")
-    assert single is not None
-    pays = found is not None and found.faster_than(single)
-    problem = fit.applied(work.plain)
-    if best is not None and pays:
-        chosen = best.placement
-        predicted: float | None = predict(work.plain, best.pieces, fit, items=best.candidate.items)
-    else:
-        chosen, predicted = _everything_on(problem, first), None
-    solution = replace(
-        bounded,
-        placement=chosen,
-        cost=evaluate(problem, chosen).cost,
-        found_by=best.name if best is not None and pays else "single",
+    stated = None if tolerance is None else Tolerance.parse(tolerance)
+    job = _Job(
+        path,
+        tuple(devices),
+        shapes,
+        Spending(budget),
+        MODELS[model],
+        clock,
+        stated,
+        samples,
+        seed,
+        say,
+        engine_of(runtime),
     )
-    solution = replace(solution, bound=min(solution.bound, solution.cost))
-    measured = found if pays and found is not None else single
-    known: dict[str, Any] = {"cost": measured.median, **measured.document()}
-    if pays and lines[-1].latency is not None:
-        known["latency"] = lines[-1].latency._asdict()
-    plan = Plan.from_solution(problem, solution, measured=known)
-    if best is not None and pays:  # run it later as it was measured
-        plan = Plan({**plan.document, "pieces": [[piece.device, list(piece.ops)] for piece in best.pieces]})
-    return Optimized(
-        plan, lines, first, pays, predicted, fit, screened, model, used, engine, time.monotonic() - began
-    )
+    return job.run(placer, cache, tuple(pins), tuple(forbids))
+
+
+@dataclass
+class _Alone:
+    """Single devices that run the whole model: those that are allowed to, and those that pins forbid."""
+
+    allowed: dict[str, Candidate] = field(default_factory=dict)
+    forbidden: dict[str, Candidate] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def all(self) -> dict[str, Candidate]:
+        return {**self.allowed, **self.forbidden}
+
+
+class _Job:
+    """One call of :func:`optimize`."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        devices: tuple[DeviceSpec, ...],
+        shapes: Mapping[str, Sequence[int]] | Iterable[str],
+        spending: Spending,
+        model: ExecutionModel,
+        clock: str,
+        tolerance: Tolerance | None,
+        samples: int,
+        seed: int,
+        say: Callable[[str], None],
+        by: Any,
+    ) -> None:
+        self.path, self.devices, self.shapes, self.model, self.by = path, devices, shapes, model, by
+        self.spending, self.tolerance, self.samples, self.seed, self.say = (
+            spending,
+            tolerance,
+            samples,
+            seed,
+            say,
+        )
+        self.clock, self._may_switch = ("wall" if clock == "auto" else clock), clock == "auto"
+        self.serial = isinstance(model, Serial)
+        self.stream = isinstance(model, Pipeline)
+        self._run_seconds = 0.0
+
+    def run(
+        self, placer: Placer, cache: Cache | None, pins: Sequence[str], forbids: Sequence[str]
+    ) -> Optimized:
+        self.say("profiling: what every op takes on every device")
+        with self.spending.phase("profiling"):
+            profile = self._profile(cache)
+        plain = profile.problem(model=self.model).constrained(pins=pins, forbids=forbids)
+        cores = overlapping_cores(self.devices)
+        with self.spending.phase("opening"):
+            session = self._open(None if self.serial else cores)
+        with session:
+            with self.spending.phase("loading devices"):
+                alone = self._alone(session, profile, plain)
+            loading = max(candidate.seconds_to_load for candidate in alone.all.values())
+            run_seconds = _whole(profile, alone)
+            self._run_seconds = min(run_seconds.values())
+            items = self._items(min(run_seconds.values()))
+            reserved = self._reserve(run_seconds, items, loading)
+            work = Search(
+                self.by,
+                session,
+                plain,
+                placer,
+                self.spending,
+                reserved=reserved,
+                loading=loading,
+                items=items,
+                seed=self.seed,
+                say=self.say,
+            )
+            fit = OverlapFit(wait=0.0) if self.serial else OverlapFit()
+            bounded = work.round(fit, 1)
+            if not work.interrupted and work.tried and work.has_time:
+                fit = work.fitted(fit)
+                bounded = work.round(fit, 2) or bounded
+            with self.spending.phase("screening"):
+                screened, best, first = self._screen(session, work.tried, alone)
+            self.say("measuring the winner afresh, beside each device alone and all cores")
+            with self.spending.phase("measuring"):
+                lines = self._final(session, alone, first, best, cores, items, loading)
+            engine, used = session.engine, session.worker.cores
+        return self._result(alone, work, fit, bounded, screened, best, first, lines, engine, used)
+
+    # -- clocks ------------------------------------------------------------------------------------------------
+
+    def _switched(self, error: BusyError) -> None:
+        """From the clock ``wall`` to ``core``, if that is allowed."""
+        if not self._may_switch or self.clock == "core":
+            raise error
+        self.clock = "core"
+        self.say(f"{error}; going on by the time on the cores (--clock core), which other work disturbs less")
+
+    def _profile(self, cache: Cache | None) -> ModelProfile:
+        given = {"cache": cache, "links_too": False}
+        try:
+            until = self.spending.at(PROFILING)
+            return self.by.profile_model(
+                self.path, self.devices, self.shapes, clock=self.clock, until=until, **given
+            )
+        except BusyError as error:
+            self._switched(error)
+        until = self.spending.at(PROFILING_BUSY)
+        return self.by.profile_model(
+            self.path, self.devices, self.shapes, clock=self.clock, until=until, **given
+        )
+
+    def _measure(
+        self,
+        session: Session,
+        candidates: Sequence[Candidate],
+        *,
+        samples: int,
+        until: float,
+        fewest: int,
+    ) -> list[Measurement]:
+        """By the clock so far; from the moment at which the machine is too busy for it, by the other.
+
+        Until then there are the ``fewest`` samples, if there is time for so many, and at least a few.
+        """
+        a_round = WARMED * self._run_seconds * sum(candidate.items for candidate in candidates)
+        room = int((until - monotonic()) / a_round) if a_round else fewest
+        fewest = min(fewest, samples, max(FEWEST_AT_ALL, room))
+        try:
+            give_up = until if self._may_switch and self.clock == "wall" else self.spending.end
+            return session.measure(candidates, samples=samples, until=until, fewest=fewest, give_up=give_up)
+        except BusyError as error:
+            self._switched(error)
+        session.clock = self.clock
+        return session.measure(candidates, samples=samples, until=until, fewest=min(fewest, FEWEST_AT_ALL))
+
+    # -- the steps ---------------------------------------------------------------------------------------------
+
+    def _open(self, cores: Sequence[int] | None) -> Session:
+        return self.by.open_session(
+            self.path, self.devices, self.shapes, cores=cores, clock=self.clock, tolerance=self.tolerance
+        )
+
+    def _alone(self, session: Session, profile: ModelProfile, plain: Problem) -> _Alone:
+        """Every device alone that can run the whole model, and rightly; of equal ones the first."""
+        found, seen = _Alone(), set()
+        for d, spec in enumerate(self.devices):
+            if spec.kind in seen or profile.profiles[spec.name].unsupported:
+                continue
+            seen.add(spec.kind)
+            candidate = session.alone(spec.name)
+            try:
+                candidate.verify()
+            except BusyError:
+                raise
+            except RunError as error:
+                if not session.worker.alive:
+                    raise
+                found.failed[spec.name] = str(error)
+                self.say(str(error))
+                continue
+            within = bool(plain.allowed[:, d].all())
+            (found.allowed if within else found.forbidden)[spec.name] = candidate
+        if not found.all:
+            why = "".join(f" ({reason})" for reason in found.failed.values())
+            raise RunError(
+                f"no device can run the whole model alone, so that there is nothing to compare with{why}"
+            )
+        return found
+
+    def _items(self, run_seconds: float) -> int:
+        """Requests of a stream: fewer of a slow model, so that the budget has room for streams."""
+        if not self.stream:
+            return 1
+        room = int(STREAM_SHARE * self.spending.budget / max(run_seconds, 1e-9))
+        return max(SHORTEST_STREAM, min(STREAM, room))
+
+    def _reserve(self, run_seconds: Mapping[str, float], items: int, loading: float) -> float:
+        """Seconds for measuring in the end; says so where they, and one placement, are more than the budget has."""
+        lines = sum(run_seconds.values()) + 2 * min(run_seconds.values()) * (items if self.stream else 1)
+        rounds = FEWEST_SCREENING + FEWEST_AT_ALL
+        least = rounds * WARMED * lines + 2 * loading
+        needed = self.spending.seconds + least + 3 * loading
+        if needed > self.spending.budget:
+            self.spending.needed = needed
+            self.say(
+                f"this model needs at least {needed:.0f} s here (it takes {loading:.1f} s to compile, "
+                f"{min(run_seconds.values()):.2g} s to run), more than the budget of {self.spending.budget:g} s"
+            )
+        return min(least, max(0.0, self.spending.left - 2 * loading))
+
+    def _screen(
+        self, session: Session, tried: Sequence[Tried], alone: _Alone
+    ) -> tuple[dict[str, float], Tried | None, str]:
+        """A few samples of everything, in turns: the best placement and the best single device."""
+        self.say(f"running {len(tried)} placements")
+        found = self._measure(
+            session,
+            [*alone.all.values(), *(t.candidate for t in tried)],
+            samples=FEWEST_SCREENING if self.stream else SCREENING,
+            until=self.spending.at(SCREENING_SHARE),
+            fewest=2 if self.stream else FEWEST_SCREENING,
+        )
+        medians = [m.median for m in found]
+        count = len(alone.all)
+        screened = dict(zip([f"{name} alone" for name in alone.all], medians[:count], strict=True))
+        screened |= dict(zip([t.name for t in tried], medians[count:], strict=True))
+        best = min(tried, key=lambda t: screened[t.name]) if tried else None
+        return screened, best, min(alone.allowed or alone.all, key=lambda name: screened[f"{name} alone"])
+
+    def _final(
+        self,
+        session: Session,
+        alone: _Alone,
+        first: str,
+        best: Tried | None,
+        cores: Sequence[int],
+        items: int,
+        loading: float,
+    ) -> tuple[Line, ...]:
+        order = [first, *(name for name in alone.all if name != first)]
+        running: list[tuple[str, Candidate]] = []
+        for name in order:
+            against = " (against the pins)" if name in alone.forbidden and name != first else ""
+            running.append((f"{name} alone{against}", alone.all[name]))
+        missing = [Line(f"{name} alone", None, None, why) for name, why in alone.failed.items()]
+        precision = next(spec.precision for spec in self.devices if spec.name == first)
+        wanted: list[tuple[str, str, dict[str, Any]]] = []
+        if self.serial:
+            wanted.append(("HETERO's choice", "auto", {"order": [spec.name for spec in self.devices]}))
+        elif all(spec.plugin.startswith("cpu") for spec in self.devices):
+            wanted += self.by.all_cores_lines(cores, precision, stream=self.stream)
+        for name, how, options in wanted:
+            if "items" in options:
+                options["items"] = items
+            if self.spending.left < loading:
+                missing.append(Line(name, None, None, "the budget has no room for it"))
+                continue
+            try:
+                candidate = session.load(how, **options)
+                candidate.verify()
+                running.append((name, candidate))
+            except BusyError:
+                raise
+            except RunError as error:
+                if not session.worker.alive:
+                    raise
+                missing.append(Line(name, None, None, str(error)))
+        if best is not None:
+            running.append(("best plan", best.candidate))
+        if self.serial:
+            missing += self._all_cores(cores, precision, loading)
+        measured = self._measure(
+            session,
+            [c for _, c in running],
+            samples=self.samples,
+            until=self.spending.end,
+            fewest=FEWEST_STREAMS if self.stream else FEWEST,
+        )
+        found = [
+            Line(name, taken, candidate.verification, latency=candidate.latency())
+            for (name, candidate), taken in zip(running, measured, strict=True)
+        ]
+        return (*found[: len(alone.all)], *missing, *found[len(alone.all) :])
+
+    def _all_cores(self, cores: Sequence[int], precision: str, loading: float) -> list[Line]:
+        """Under ``serial`` all runs on one core: OpenVINO on all of them needs a process of its own."""
+        if len(cores) < 2 or not all(spec.plugin.startswith("cpu") for spec in self.devices):
+            return []
+        ((name, how, options),) = self.by.all_cores_lines(cores, precision, stream=False)
+        runs = FEWEST_AT_ALL * WARMED * self._run_seconds * (len(self.devices) + 3)
+        if self.spending.left < self.spending.phases.get("opening", 0.0) + 2 * loading + runs:
+            return [Line(name, None, None, "the budget has no room for it")]
+        with self._open(cores) as session:
+            candidate = session.load(how, **options)
+            (measured,) = self._measure(
+                session, [candidate], samples=self.samples, until=self.spending.at(0.3), fewest=FEWEST_AT_ALL
+            )
+            return [Line(name, measured, candidate.verification)]
+
+    def _result(
+        self,
+        alone: _Alone,
+        work: Search,
+        fit: OverlapFit,
+        bounded: Solution | None,
+        screened: Mapping[str, float],
+        best: Tried | None,
+        first: str,
+        lines: tuple[Line, ...],
+        engine: Mapping[str, str],
+        used: tuple[int, ...],
+    ) -> Optimized:
+        found = next((line.measurement for line in lines if line.name == "best plan"), None)
+        single = next(line.measurement for line in lines if line.name == f"{first} alone")
+        assert single is not None
+        pays = found is not None and found.faster_than(single)
+        problem = fit.applied(work.plain)
+        if first in alone.forbidden and best is None:
+            reason = f" ({work.left_out[0]})" if work.left_out else ""
+            raise RunError(f"no placement that keeps to the pins was run{reason}")
+        placed = best is not None and (pays or first in alone.forbidden)
+        predicted: float | None = None
+        if placed:
+            assert best is not None
+            chosen = best.placement
+            predicted = predict(work.plain, best.pieces, fit, items=best.candidate.items)
+        else:
+            chosen = _everything_on(problem, first)
+        cost = evaluate(problem, chosen).cost
+        if bounded is None:
+            bounded = Solution(chosen, cost, 0.0, "nothing", work.placer.name)
+        solution = replace(
+            bounded,
+            placement=chosen,
+            cost=cost,
+            bound=min(bounded.bound, cost),
+            found_by=best.name if best is not None and placed else "single",
+        )
+        measured = found if placed and found is not None else single
+        known: dict[str, Any] = {"cost": measured.median, **measured.document()}
+        latency = next((line.latency for line in lines if line.name == "best plan"), None)
+        if placed and latency is not None:
+            known["latency"] = latency._asdict()
+        known["lines"] = [
+            {"name": line.name, "why": line.why}
+            | ({} if line.measurement is None else line.measurement.document())
+            for line in lines
+        ]
+        plan = Plan.from_solution(problem, solution, measured=known)
+        more: dict[str, Any] = {} if self.tolerance is None else {"tolerance": self.tolerance.text}
+        if placed and best is not None and not self.serial:  # run it later as it was measured
+            more["pieces"] = [[piece.device, list(piece.ops)] for piece in best.pieces]
+        return Optimized(
+            Plan({**plan.document, **more}),
+            lines,
+            first,
+            pays,
+            predicted,
+            fit,
+            screened,
+            self.model.name,
+            used,
+            engine,
+            self.spending.seconds,
+            self.spending.budget,
+            dict(self.spending.phases),
+            tuple(work.left_out),
+            "" if self.tolerance is None else self.tolerance.text,
+        )
+
+
+def _whole(profile: ModelProfile, alone: _Alone) -> dict[str, float]:
+    """Seconds of the whole model on each device that runs it."""
+    return {name: profile.profiles[name].wall for name in alone.all}
 
 
 def _everything_on(problem: Problem, device: str) -> Placement:
     import numpy as np
 
     return Placement(np.full(problem.n, problem.cluster.index[device], np.int32))
-
-
-def _alone(session: Session, devices: Sequence[DeviceSpec], profile: ModelProfile) -> dict[str, Candidate]:
-    """Every device alone that can run the whole model; of equal ones the first."""
-    found: dict[str, Candidate] = {}
-    seen = set()
-    for spec in devices:
-        kind = (spec.plugin, spec.precision, spec.threads)
-        if kind in seen or profile.profiles[spec.name].unsupported:
-            continue
-        seen.add(kind)
-        found[spec.name] = session.alone(spec.name)
-    if not found:
-        raise RunError("no device can run the whole model alone, so there is nothing to compare with")
-    return found
-
-
-class _Search:
-    """Placements found, loaded and verified so far."""
-
-    def __init__(
-        self,
-        by: Any,
-        session: Session,
-        plain: Problem,
-        model: str,
-        placer: Placer,
-        left: float,
-        seed: int,
-        say: Callable[[str], None],
-    ) -> None:
-        self.session, self.plain, self.model, self.seed, self.say = session, plain, model, seed, say
-        self.by, self.placer = by, placer
-        self.share = max(LEAST, left * SEARCHING[model] / (2 * len(PRICES)))
-        self.tried: list[_Tried] = []
-        self.interrupted = False
-
-    def round(self, fit: OverlapFit, number: int) -> Solution:
-        """Place with every price of a cut; the solution at the price that is believed."""
-        first: Solution | None = None
-        for price in PRICES:
-            self.say(f"placing, round {number}: transfer costs x{price:g}, {self.share:.0f} s")
-            problem = fit.applied(self.plain, price=price)
-            # The portfolio's answer is refined by what its pieces would take; another method is on its own.
-            alone = self.placer.name != "auto"
-            seconds = self.share if alone else self.share / 2
-            solution = api.place(problem, self.placer, budget=seconds, seed=self.seed)
-            first = first or solution
-            refined = solution.placement
-            if solution.stopped != "interrupted" and not alone:
-                refined = refine(self.plain, refined, fit, seconds=self.share / 2, seed=self.seed)
-            self._load(f"round {number}, transfer costs x{price:g}", refined, fit)
-            if solution.stopped == "interrupted":  # go on with what there is
-                self.interrupted = True
-                break
-        assert first is not None
-        return first
-
-    def _load(self, name: str, placement: Placement, fit: OverlapFit) -> None:
-        if len(set(placement.device.tolist())) == 1:
-            return
-        pieces = cut(self.plain, placement, piece=fit.piece, wait=fit.wait)
-        if any(list(tried.pieces) == pieces for tried in self.tried):
-            return
-        how, options = self.by.how_to_run(self.plain.model)
-        try:
-            candidate = self.session.load(how, pieces=pieces, **options)
-            candidate.verify()
-        except BusyError:
-            raise
-        except RunError as error:  # one that does not run is no candidate; the others may be
-            if not self.session.worker.alive:
-                raise
-            self.say(f"{name} is skipped: {error}")
-            return
-        self.tried.append(_Tried(name, placement, pieces, candidate))
-
-    def fitted(self, start: OverlapFit) -> OverlapFit:
-        """What the traces of the candidates so far say about costs; the times of ops are corrected by them, too."""
-        traced: list[Traced] = []
-        for tried in self.tried:
-            taken: dict[int, list[float]] = {}
-            for _ in range(TRACES):
-                for span in tried.candidate.trace():
-                    taken.setdefault(span["submodel"], []).append(span["core"])
-            # Other work slows the caches down, too: by the clock that drops nothing the quickest run had least of it.
-            typical = min if self.session.clock == "core" else statistics.median
-            traced.append((tried.pieces, {n: float(typical(values)) for n, values in taken.items()}))
-        fit = fit_overlap(self.plain, traced, start)
-        self.plain = corrected(self.plain, traced, fit)
-        return fit
-
-
-def _screen(
-    session: Session,
-    tried: Sequence[_Tried],
-    alone: Mapping[str, Candidate],
-    end: float,
-    say: Callable[[str], None],
-) -> tuple[dict[str, float], _Tried | None, str]:
-    """A few samples of everything, in turns: the best placement and the best single device."""
-    say(f"running {len(tried)} placements")
-    stream = bool(tried) and tried[0].candidate.items > 1
-    now = time.monotonic()
-    found = session.measure(
-        [*alone.values(), *(t.candidate for t in tried)],
-        samples=FEWEST_SCREENING if stream else SCREENING,
-        until=now + SCREENING_SHARE * (end - now),
-        fewest=2 if stream else FEWEST_SCREENING,
-    )
-    medians = [m.median for m in found]
-    screened = dict(zip([f"{name} alone" for name in alone], medians[: len(alone)], strict=True))
-    screened |= dict(zip([t.name for t in tried], medians[len(alone) :], strict=True))
-    best = min(tried, key=lambda t: screened[t.name]) if tried else None
-    return screened, best, min(alone, key=lambda name: screened[f"{name} alone"])
-
-
-def _final(
-    by: Any,
-    session: Session,
-    alone: Mapping[str, Candidate],
-    first: str,
-    best: _Tried | None,
-    devices: Sequence[DeviceSpec],
-    cores: Sequence[int],
-    samples: int,
-    end: float,
-) -> tuple[Line, ...]:
-    order = [first, *(name for name in alone if name != first)]
-    running: list[tuple[str, Candidate]] = [(f"{name} alone", alone[name]) for name in order]
-    if all(spec.plugin.startswith("cpu") for spec in devices):
-        precision = next(spec.precision for spec in devices if spec.name == first)
-        stream = best is not None and best.candidate.items > 1
-        for name, how, options in by.all_cores_lines(cores, precision, stream=stream):
-            running.append((name, session.load(how, **options)))
-    if best is not None:
-        running.append(("best plan", best.candidate))
-    stream = any(candidate.items > 1 for _, candidate in running)
-    fewest = min(FEWEST_STREAMS if stream else FEWEST, samples)
-    measured: list[Measurement] = session.measure(
-        [c for _, c in running], samples=samples, until=end, fewest=fewest
-    )
-    return tuple(
-        Line(name, found, candidate.verification, latency=candidate.latency())
-        for (name, candidate), found in zip(running, measured, strict=True)
-    )

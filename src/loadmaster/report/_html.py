@@ -57,6 +57,7 @@ def html_report(
         "SUBTITLE": escape(_subtitle(problem)),
         "STYLE": page.joinpath("page.css").read_text("utf-8"),
         "FIGURES": sections.figures(problem, best, evaluation, measured),
+        "MEASURED": sections.measured_section(measured),
         "TIMELINE_NOTE": escape(TIMELINE_NOTE[problem.model.name]),
         "CUTS": sections.cuts_table(problem, best.placement),
         "PLACERS": sections.placers_table(solutions, failures or {}),

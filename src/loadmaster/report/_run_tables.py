@@ -56,6 +56,8 @@ def devices_table(document: Mapping[str, Any]) -> RenderableType:
     for entry in document["virtual"]:
         core = "any" if entry["core"] is None else str(entry["core"])
         what = f"{entry['plugin']}, core {core}, {entry['threads']} thread{'s' * (entry['threads'] != 1)}"
+        if entry.get("speed", 1.0) != 1.0:
+            what += f", {entry['speed']:g}x speed"
         table.add_row(Text(entry["name"]), Text(what), entry["precision"], "")
     return table
 
@@ -150,15 +152,11 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
     measured = document["measured"]
     verified = document["lines"][0]["verified"]
     facts = {
-        "outputs": (
-            f"match the unplaced model at {verified['precision']}: error {verified['error']['relative']:.1e} of the "
-            f"largest value (tolerance {verified['tolerance']:.1e}; a different input changes them by "
-            f"{verified['control']:.1e})"
-        ),
+        "outputs": f"match {_verified(verified)}",
         "predicted": f"{seconds_text(document['predicted'])}, {percent(abs(document['error']))} "
         + ("below" if document["error"] < 0 else "above")
         + " the measured time",
-        "clock": f"{measured['clock']}, core {document['core']}, {_engine(document)}",
+        "clock": f"{measured['clock']}, {_cores(document['cores'])}, {_engine(document)}",
     }
     table = _table(
         "candidate", "median", "95 % from", "to", "vs plan", "pieces", "runs", "dropped",
@@ -185,6 +183,22 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
     return Group(_facts(facts), table, *notes)
 
 
+def _cores(cores: Sequence[int]) -> str:
+    return f"core{'s' * (len(cores) != 1)} {', '.join(map(str, cores))}"
+
+
+def _verified(verified: Mapping[str, Any]) -> str:
+    """Against what outputs were compared, how far off they are, and what was allowed."""
+    off = f"off by {verified['error']['relative']:.1e} of the largest value"
+    control = f"another input changes them by {verified['control']:.1e}"
+    if verified.get("stated"):
+        return (
+            f"the unplaced model at f32 within {verified['stated']}, on {verified['inputs']} inputs: {off}, "
+            f"cosine {verified['cosine']:.6f}, top-1 {percent(verified['top1'])}; {control}"
+        )
+    return f"the unplaced model at {verified['precision']}: {off} ({verified['tolerance']:.1e} allowed); {control}"
+
+
 def _latency(line: Mapping[str, Any]) -> dict[str, str]:
     """Of single requests in a stream, where the line has it."""
     found = line.get("latency")
@@ -198,7 +212,10 @@ def _latency(line: Mapping[str, Any]) -> dict[str, str]:
 
 def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
     """What ``optimize`` prints."""
-    per = "per request in a stream" if document["model"] == "pipeline" else "of one request"
+    per = {
+        "pipeline": "per request in a stream",
+        "serial": "of one request, one submodel after another",
+    }.get(document["model"], "of one request")
     best = next((line for line in document["lines"] if line["name"] == "best plan"), None)
     alone = document["alone"]
     if document["pays"]:
@@ -206,6 +223,10 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
         result = (
             f"the plan is {best['speedup']:.2f}x as fast as {alone} alone (95 % intervals do not overlap)"
         )
+    elif best is None and document["left_out"]:
+        result = f"the plan is {alone} alone: no other placement was measured ({document['left_out'][0]})"
+    elif best is not None and document["predicted"] is not None:
+        result = f"the plan is the best that the pins allow; {alone} alone, which they forbid, is as fast or faster"
     else:
         result = (
             f"no placement is measurably faster than device {alone} alone, so the plan uses {alone} alone"
@@ -213,10 +234,7 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
     facts = {"result": result, "plan": document["plan"], "time": per}
     if best is not None:
         verified = best["verified"]
-        facts["outputs"] = (
-            f"match the unplaced model: error {verified['error']['relative']:.1e} of the largest value "
-            f"(tolerance {verified['tolerance']:.1e}; a different input changes them by {verified['control']:.1e})"
-        )
+        facts["outputs"] = f"match {_verified(verified)}"
         if document["predicted"] is not None:
             apart = document["predicted"] / best["measured"]["median"] - 1
             facts["predicted"] = f"{seconds_text(document['predicted'])}, {percent(abs(apart))} " + (
@@ -231,14 +249,21 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
             f"(fitted to {fit['submodels']} submodels, "
             f"median error {percent(fit['median_residual'])})"
         )
+    phases = ", ".join(f"{name} {seconds_text(spent)}" for name, spent in document["spent"].items())
+    facts["spent"] = f"{seconds_text(document['seconds'])} of {seconds_text(document['budget'])}: {phases}"
+    for text in document["left_out"]:
+        facts["left out"] = f"{facts['left out']}; {text}" if "left out" in facts else text
     measured = document["lines"][0]["measured"]
-    facts["clock"] = f"{measured['clock']}, cores {', '.join(map(str, document['cores']))}"
+    facts["clock"] = f"{measured['clock']}, {_cores(document['cores'])}"
     table = _table(
         "candidate", "median", "95 % interval", "speed-up", "pieces", "runs",
         right=("median", "95 % interval", "speed-up", "pieces", "runs"),
     )  # fmt: skip
     for line in document["lines"]:
         found = line["measured"]
+        if found is None:
+            table.add_row(Text(line["name"]), Text(line["why"]))
+            continue
         apart = found["low"] > measured["high"] or found["high"] < measured["low"]
         speed = f"{line['speedup']:.2f}x" + ("" if apart or found is measured else " (noise)")
         table.add_row(

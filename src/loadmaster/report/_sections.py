@@ -21,6 +21,7 @@ __all__ = [
     "cuts_table",
     "devices_table",
     "figures",
+    "measured_section",
     "placers_table",
     "provenance_table",
     "table",
@@ -103,6 +104,31 @@ def _interval(measured: Mapping[str, Any]) -> str:
     if low is None or high is None:
         return "on this machine"
     return f"{seconds_text(low)} to {seconds_text(high)}"
+
+
+def measured_section(measured: Mapping[str, Any] | None) -> str:
+    """What was measured side by side with the plan, where a runtime wrote it down (``lines``)."""
+    lines = (measured or {}).get("lines")
+    if not isinstance(lines, Sequence) or isinstance(lines, str):
+        return ""
+    known = [line for line in lines if isinstance(line, Mapping)]
+    first = next((line["median"] for line in known if _seconds(line.get("median"))), None)
+    rows = []
+    for line in known:
+        name, median = escape(str(line.get("name", ""))), line.get("median")
+        if first is None or not _seconds(median):
+            rows.append([name, escape(str(line.get("why", ""))), "", ""])
+            continue
+        between = _interval(line) if _seconds(line.get("low")) and _seconds(line.get("high")) else ""
+        rows.append([name, seconds_text(median), escape(between), f"{first / median:.2f}x"])
+    if not rows:
+        return ""
+    head = ["what ran", "median", "95 % interval", "speed-up"]
+    return f'<section id="measured"><h2>Measured</h2>{table(head, rows)}</section>'
+
+
+def _seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def placers_table(solutions: Sequence[Solution], failures: Mapping[str, str]) -> str:

@@ -20,6 +20,7 @@ from loadmaster.runtime._piece_costs import OverlapFit, Traced, corrected, fit_o
 from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
 from loadmaster.runtime._session import SAMPLES, Candidate, Session
+from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime._verifying import Verification
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Result",
     "Sample",
     "Session",
+    "Tolerance",
     "Traced",
     "Verification",
     "allowed_cores",

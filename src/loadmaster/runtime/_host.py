@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from loadmaster.runtime._measuring import timed
+from loadmaster.runtime._tolerance import Agreement, agreement
 from loadmaster.runtime._verifying import Difference, difference
 
 __all__ = ["Arrays", "Executor", "ModelHost", "Span"]
@@ -109,6 +110,12 @@ class ModelHost(ABC):
         expected, changed = self.outputs(reference, seed), self.outputs(key, other)
         found = self.outputs(key, seed)
         return difference(found, expected), difference(changed, expected)
+
+    def judge(self, key: str, reference: str, seeds: list[int]) -> tuple[Agreement, Agreement]:
+        """How near two executors are on some inputs, and how near they would be had each got another of them."""
+        found = [self.outputs(key, seed) for seed in seeds]
+        expected = [self.outputs(reference, seed) for seed in seeds]
+        return agreement(found, expected), agreement(found, expected[1:] + expected[:1])
 
     def sample(
         self, keys: list[str], rounds: int, seconds: float, clock: str = "wall"

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from loadmaster.arrays import FloatArray
-from loadmaster.problem import Problem
+from loadmaster.problem import Problem, Serial
 from loadmaster.runtime._pieces import PIECE, WAIT, Piece, simulate
 
 __all__ = ["OverlapFit", "Traced", "corrected", "fit_overlap", "piece_features", "predict"]
@@ -150,13 +150,16 @@ def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, items
     """Seconds per request of a run of so many ``items``: one alone, or a stream that fills the devices.
 
     After the first request of a stream has gone through, there is another one whenever the busiest device has done
-    its part. ``problem`` has the seconds of ops alone, as they were profiled.
+    its part. Under ``serial`` pieces run one after another. ``problem`` has the seconds of ops alone, as they were
+    profiled.
     """
     seconds, moved, waits = piece_features(problem, pieces)
     taken = (seconds * fit.slowdown + fit.piece + moved * fit.rate).tolist()
     device = [problem.cluster.index[piece.device] for piece in pieces]
     if len(set(device)) == 1:
         return float(seconds.sum())
+    if isinstance(problem.model, Serial):
+        return float(sum(taken))
     sequence: list[list[int]] = [[] for _ in range(problem.devices)]
     for number, d in enumerate(device):
         sequence[d].append(number)

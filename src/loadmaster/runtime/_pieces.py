@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.problem import Pipeline, Placement, Problem
+from loadmaster.problem import Pipeline, Placement, Problem, Serial
 
 __all__ = ["DATA", "JOINS", "PIECE", "WAIT", "Piece", "cut", "homes", "simulate"]
 
@@ -67,10 +67,10 @@ def cut(
     Begins with pieces that delay nobody at all, each ended by the first op that another device reads. Then merges
     neighbours of one device while the simulated end of the whole does not become later. O(pieces²).
 
-    In a pipeline only the load of a device counts, not who waits: all neighbours are merged that do not wait for each
-    other through another device, and joins stay where they are.
+    In a pipeline only the load of a device counts, not who waits, and under ``serial`` one submodel runs at a time:
+    all neighbours are merged that do not wait for each other through another device, and joins stay where they are.
     """
-    stream = isinstance(problem.model, Pipeline)
+    stream = isinstance(problem.model, Pipeline | Serial)
     units = _units(problem, placement, joins and not stream)
     _schedule(units, problem.devices, piece, wait)
     _merge(units, piece, wait, stream=stream)

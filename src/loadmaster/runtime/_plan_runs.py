@@ -49,7 +49,7 @@ class PlanRun:
     spans: Sequence[Mapping[str, Any]]
     engine: Mapping[str, str]
     """Its name and version."""
-    core: int
+    cores: tuple[int, ...]
 
     @property
     def plan(self) -> Measurement:
@@ -68,7 +68,8 @@ class PlanRun:
             "findings": [finding.document() for finding in self.findings],
             "trace": list(self.spans),
             **self.engine,
-            "core": self.core,
+            "core": self.cores[0],
+            "cores": list(self.cores),
         }
 
 

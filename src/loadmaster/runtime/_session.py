@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from loadmaster.errors import BusyError, InputError
 from loadmaster.runtime._measuring import CLOCKS, Latency, Measurement, Sample, summarise, undisturbed
+from loadmaster.runtime._tolerance import Tolerance, judge
 from loadmaster.runtime._verifying import Verification, check
 from loadmaster.runtime._worker import Worker
 
@@ -47,7 +48,7 @@ class Candidate:
         return found
 
     def verify(self) -> Verification:
-        """Compare the outputs with those of the unplaced model at the same precision.
+        """Compare the outputs with those of the unplaced model at the same precision, or at f32 by a stated tolerance.
 
         Raises
         ------
@@ -86,6 +87,9 @@ class Session(ABC):
     :data:`~loadmaster.runtime._measuring.CLOCKS`; ``opening`` is what the engine's host needs to open the model. A
     context manager: leaving it ends the worker.
     """
+
+    tolerance: Tolerance | None = None
+    """By which what computes in less than f32 is judged against f32; None: by what its own precision changes."""
 
     def __init__(self, host: str, *, cores: Iterable[int], clock: str = "wall", **opening: Any) -> None:
         if clock not in CLOCKS:
@@ -146,6 +150,14 @@ class Session(ABC):
 
     def verify(self, candidate: Candidate) -> Verification:
         """See :meth:`Candidate.verify`."""
+        if self.tolerance is not None and candidate.precision != "f32":
+            found, control = self.worker.ask(
+                "judge",
+                key=candidate.key,
+                reference=self.reference("f32").key,
+                seeds=list(range(SEED, SEED + self.tolerance.inputs)),
+            )
+            return judge(found, control, self.tolerance, precision=candidate.precision, what=candidate.what)
         reference = self.reference(candidate.precision)
         error, control = self._compare(candidate, reference)
         rounding = 0.0
@@ -164,9 +176,10 @@ class Session(ABC):
         limit: float | None = None,
         until: float = math.inf,
         fewest: int = SAMPLES,
+        give_up: float = math.inf,
     ) -> list[Measurement]:
         """Verify all, then measure them in turns until each has enough undisturbed samples, or, at the time ``until``
-        of ``time.monotonic``, the ``fewest`` that will do.
+        of ``time.monotonic``, the ``fewest`` that will do. At the time ``give_up`` the machine counts as too busy.
 
         Raises
         ------
@@ -187,7 +200,7 @@ class Session(ABC):
             tried = max(len(each) for each in found.values())
             if clean >= samples or (clean >= fewest and time.monotonic() >= until):
                 break
-            if tried >= samples * (1 + TRIES):
+            if tried >= samples * (1 + TRIES) or (tried > fewest and time.monotonic() >= give_up):
                 raise BusyError(
                     f"the machine is too busy to measure: only {clean} of {tried} samples were clean "
                     f"on core {', '.join(map(str, self.worker.cores))}; stop other work, or try later"

@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from loadmaster.errors import WrongOutputError
 
-__all__ = ["F32_TOLERANCE", "Difference", "Verification", "check", "difference"]
+__all__ = ["CLEARLY_LOWER", "F32_TOLERANCE", "Difference", "Verification", "check", "difference"]
 
 F32_TOLERANCE = 1e-4
 """Relative error of f32 devices: kernels may add up in another order, nothing more."""
 SLACK = 2.0
 """Lower precision: so many times what the precision itself changes."""
-CLEARLY = 10.0
-"""By so many tolerances the outputs must move when the input is another."""
+CLEARLY, CLEARLY_LOWER = 10.0, 3.0
+"""By so many tolerances the outputs must move when the input is another; and at lower precision."""
 
 Arrays = Sequence[npt.NDArray[Any]]
 
@@ -51,14 +51,20 @@ def difference(found: Arrays, expected: Arrays) -> Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """The outputs of a placed model against the unplaced one at the same precision."""
+    """The outputs of a placed model against the unplaced one at the same precision, or at f32 by a stated tolerance."""
 
     error: Difference
-    tolerance: float
-    """Of the relative error."""
+    tolerance: float | None
+    """Of the relative error; None where another measure was stated alone."""
     precision: str
     control: float
     """Relative change of the outputs when the input is replaced: what an error looks like."""
+    stated: str = ""
+    """The tolerance that the user gave (:class:`~loadmaster.runtime.Tolerance`), where it was judged by one."""
+    cosine: float | None = None
+    top1: float | None = None
+    inputs: int = 1
+    """That it was compared on."""
 
     def document(self) -> dict[str, Any]:
         """As plain values."""
@@ -83,7 +89,7 @@ def check(
             f"{what} gives wrong results: output {error.output} differs by {error.relative:.2g} of its largest value "
             f"({error.absolute:.2g}), more than the tolerance {tolerance:.2g}"
         )
-    if not control.relative > CLEARLY * tolerance:
+    if not control.relative > (CLEARLY if precision == "f32" else CLEARLY_LOWER) * tolerance:
         raise WrongOutputError(
             f"{what} cannot be verified: a different input changes the outputs by only {control.relative:.2g}, "
             f"too close to the tolerance {tolerance:.2g} to tell right from wrong"

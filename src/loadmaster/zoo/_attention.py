@@ -40,4 +40,4 @@ def attend(
 def feed_forward(t: Trace, x: Value, inner: int, *, activation: str, bias: bool = True) -> Value:
     """Up to ``inner`` and down again."""
     hidden = t.map(activation, t.linear(x, inner, bias=bias, name="up"))
-    return t.linear(hidden, x.shape[-1], bias=bias, name="down")
+    return t.linear(hidden, x.shape[-1], bias=bias, branch=True, name="down")

@@ -1,9 +1,18 @@
 """Writing a network down once, and getting an OpenVINO model that runs, with the ops of its graph by name.
 
-Weights are random, seeded by their name. Filters are centred and scaled by their fan-in: without that the common
-part of all activations grows from layer to layer, and the output of a deep network hardly depends on its input, so
-that comparing outputs would prove nothing. A batch normalisation is what converters make of it: its factor is part
-of the convolution's weights, and a vector is added.
+Weights are random, seeded by their name, and made to behave as trained ones do: the output follows the input, and
+rounding on the way (bf16) changes it little. Naive random numbers fail in one of two ways: the part that all
+activations have in common grows from layer to layer until the output hardly depends on the input, or, where it is
+taken away, every layer enlarges small differences, and rounding with them. So
+
+- filters are scaled by their fan-in, and opposite for every two inputs, so that what these have in common is lost in
+  any precision;
+- channels of convolutions come in mirrored pairs, max(s + x, 0) and max(s - x, 0): read with opposite weights, a pair
+  passes on an odd function of x that is nearly straight, and enlarges nothing;
+- filters on the image see its edges, not its brightness; residual branches add little to what goes around them.
+
+A batch normalisation is what converters make of it: its factor is part of the convolution's weights, and a vector is
+added.
 """
 
 from __future__ import annotations
@@ -22,14 +31,26 @@ from loadmaster.zoo._trace import Shape, Trace, Value, Weight
 
 __all__ = ["OpenvinoTrace"]
 
-RELU_SHARE = 0.5 - 0.5 / math.pi
-"""Variance of max(x, 0) where x is normal with variance 1."""
-BIAS = 0.1
-"""Deviation of added vectors, beside activations of deviation 1."""
+SHIFT = 0.5
+"""Added by a batch normalisation in front of max(x, 0), beside activations of deviation 1."""
+BRANCH = 0.3
+"""Deviation of what a residual branch adds, against what goes around it."""
+BIAS = 0.05
+"""Deviation of other added vectors."""
+HEAD = 0.45
+"""Deviation of the vector that ends a classifier."""
 MASKED = -1e4
 """Added to the attention score of what must not be looked at."""
 
 Array = npt.NDArray[np.float32]
+
+
+def _mirrored_variance(shift: float) -> float:
+    """Of max(shift + x, 0) - max(shift - x, 0), where x is normal with variance 1: what a pair passes on."""
+    inside = math.erf(shift / math.sqrt(2))
+    density = math.exp(-(shift**2) / 2) / math.sqrt(2 * math.pi)
+    # Twice x where |x| < shift, else x and the shift with its sign.
+    return 3 * (inside - 2 * shift * density) + 1 + (1 - inside) * shift**2 + 4 * shift * density
 
 
 class OpenvinoTrace(Trace):
@@ -48,6 +69,7 @@ class OpenvinoTrace(Trace):
         self._parameters: list[Any] = []
         self._results: list[tuple[str, Any]] = []
         self._constants: dict[int, Any] = {}
+        self._branches: set[int] = set()
 
     def model_file(self) -> Any:
         """The ``openvino.Model`` of what was recorded; outputs are what nobody reads."""
@@ -91,12 +113,18 @@ class OpenvinoTrace(Trace):
         generator = np.random.default_rng([self._seed, zlib.crc32(name.encode())])
         return generator.standard_normal(shape, np.float32)
 
-    def _filters(self, y: Value, shape: Shape, *, gain: float) -> Any:
-        """(outputs, …inputs) random numbers, of mean 0 for every output."""
+    def _filters(self, y: Value, shape: Shape, *, gain: float, mirrored: bool = False) -> Any:
+        """(outputs, …inputs) random numbers, opposite for every two inputs; ``mirrored``: for every two outputs, too.
+
+        Of an odd number of inputs (the colours of an image) the mean over all positions is taken away.
+        """
         values = self._random(self.names[y.op], shape)
-        axes = tuple(range(1, len(shape)))
-        if math.prod(shape[1:]) > 1:
-            values -= values.mean(axis=axes, keepdims=True)
+        if shape[1] % 2 == 0:
+            values[:, 1::2] = -values[:, ::2]
+        elif len(shape) > 2:
+            values -= values.mean(axis=tuple(range(2, len(shape))), keepdims=True)
+        if mirrored and shape[0] % 2 == 0:
+            values[1::2] = -values[::2]
         values *= gain / math.sqrt(math.prod(shape[1:]))
         return self._real(y, values, "weight")
 
@@ -142,6 +170,7 @@ class OpenvinoTrace(Trace):
         stride: int | Shape = 1,
         padding: str | int = "same",
         bias: bool = False,
+        branch: bool = False,
         name: str = "conv",
     ) -> Value:
         y = super().conv(x, channels, kernel, stride=stride, padding=padding, name=name)
@@ -149,7 +178,11 @@ class OpenvinoTrace(Trace):
         sizes = (kernel,) * axes if isinstance(kernel, int) else kernel
         strides = (stride,) * axes if isinstance(stride, int) else stride
         before, after = self._pads(x, y, sizes, strides, padding)
-        filters = self._filters(y, (channels, x.shape[1], *sizes), gain=RELU_SHARE**-0.5)
+        gain = 1.0 if x.shape[1] % 2 else (_mirrored_variance(SHIFT) / 2) ** -0.5
+        gain *= BRANCH if branch else 1.0
+        filters = self._filters(y, (channels, x.shape[1], *sizes), gain=gain, mirrored=True)
+        if branch:
+            self._branches.add(y.op)
         node = self._ops.convolution(self._of(x), filters, list(strides), before, after, [1] * axes)
         self._set(y, node)
         return self.bias(y, axis=1, name=f"{name}_bias") if bias else y
@@ -167,30 +200,43 @@ class OpenvinoTrace(Trace):
         return before, after
 
     def linear(
-        self, x: Value, width: int, *, weight: Weight | None = None, bias: bool = True, name: str = "linear"
+        self,
+        x: Value,
+        width: int,
+        *,
+        weight: Weight | None = None,
+        bias: bool = True,
+        branch: bool = False,
+        name: str = "linear",
     ) -> Value:
         y = super().linear(x, width, weight=weight, bias=False, name=name)
         used = None if weight is None else self._constants.get(id(weight))
         if used is None:
-            used = self._filters(y, (width, x.shape[-1]), gain=1.0)
+            used = self._filters(y, (width, x.shape[-1]), gain=BRANCH if branch else 1.0)
         node = self._ops.matmul(self._of(x), used, False, True)
         self._set(y, node)
-        return self.bias(y, name=f"{name}_bias") if bias else y
+        if not bias:
+            return y
+        end = super().bias(y, name=f"{name}_bias")
+        return self._added(y, end, -1, deviation=HEAD if len(x.shape) == 2 else BIAS)
 
     def bias(self, x: Value, *, axis: int = -1, weight: Weight | None = None, name: str = "bias") -> Value:
         y = super().bias(x, axis=axis, weight=weight, name=name)
         return self._added(x, y, axis)
 
-    def _added(self, x: Value, y: Value, axis: int) -> Value:
+    def _added(self, x: Value, y: Value, axis: int, *, mean: float = 0.0, deviation: float = BIAS) -> Value:
         shape = [1] * len(x.shape)
         shape[axis] = x.shape[axis]
-        values = BIAS * self._random(self.names[y.op], tuple(shape))
+        values = mean + deviation * self._random(self.names[y.op], tuple(shape))
+        if mean and x.shape[axis] % 2 == 0:
+            flat = values.reshape(-1)
+            flat[1::2] = flat[::2]  # the same for a pair of mirrored channels
         return self._set(y, self._ops.add(self._of(x), self._real(y, values, "vector")))
 
     def norm(self, x: Value, kind: str = "Layer", *, name: str = "norm") -> Value:
         y = super().norm(x, kind, name=name)
         if kind == "Batch":
-            return self._added(x, y, 1)
+            return self._added(x, y, 1, mean=0.0 if x.op in self._branches else SHIFT)
         if kind != "Layer":
             raise InputError(f"{self._name}: {kind} normalisation cannot be exported")
         normed = self._inner(

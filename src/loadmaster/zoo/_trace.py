@@ -264,10 +264,14 @@ class Trace:
         stride: int | Shape = 1,
         padding: str | int = "same",
         bias: bool = False,
+        branch: bool = False,
         name: str = "conv",
     ) -> Value:
         """Convolution over the axes after the second; dilation changes neither shapes nor work under
-        ``same``."""
+        ``same``.
+
+        ``branch``: its output is added to what went around it; that matters to weights alone.
+        """
         axes = len(x.shape) - 2
         sizes, strides = _tuple(kernel, axes), _tuple(stride, axes)
         places = [_positions(n, k, s, padding) for n, k, s in zip(x.shape[2:], sizes, strides, strict=True)]
@@ -288,9 +292,16 @@ class Trace:
         return self.bias(y, axis=1, name=f"{name}_bias")
 
     def linear(
-        self, x: Value, width: int, *, weight: Weight | None = None, bias: bool = True, name: str = "linear"
+        self,
+        x: Value,
+        width: int,
+        *,
+        weight: Weight | None = None,
+        bias: bool = True,
+        branch: bool = False,
+        name: str = "linear",
     ) -> Value:
-        """A matrix product over the last axis, and a bias."""
+        """A matrix product over the last axis, and a bias; ``branch`` as in :meth:`conv`."""
         used = weight or self.weight(x.shape[-1], width)
         flops = 2 * x.size * width
         (y,) = self.op("MatMul", [x], [(*x.shape[:-1], width)], flops=flops, weight=used, name=name)

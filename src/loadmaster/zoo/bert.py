@@ -72,7 +72,7 @@ def bert(
 def _layer(t: Trace, x: Value, heads: int, mask: Value) -> Value:
     with t.scope("attention"):
         q, k, v = (heads_of(t, t.linear(x, x.shape[-1], name=name), heads, name=name) for name in "qkv")
-        y = t.linear(attend(t, q, k, v, mask=mask), x.shape[-1], name="project")
+        y = t.linear(attend(t, q, k, v, mask=mask), x.shape[-1], branch=True, name="project")
         x = t.norm(t.add(t.dropout(y), x, name="residual"))
     with t.scope("mlp"):
         y = feed_forward(t, x, 4 * x.shape[-1], activation="Gelu")

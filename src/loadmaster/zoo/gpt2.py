@@ -94,7 +94,7 @@ def _layer(t: Trace, x: Value, heads: int, cached: int) -> Value:
         if cached:
             k = t.concat([k], axis=2, state=cached, name="k_cache")
             v = t.concat([v], axis=2, state=cached, name="v_cache")
-        y = t.linear(attend(t, q, k, v), width, name="project")
+        y = t.linear(attend(t, q, k, v), width, branch=True, name="project")
         x = t.add(x, t.dropout(y), name="residual")
     with t.scope("mlp"):
         y = feed_forward(t, t.norm(x), 4 * width, activation="Gelu")

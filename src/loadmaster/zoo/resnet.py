@@ -81,13 +81,21 @@ def _features(t: Trace, x: Value, depth: int) -> Value:
 def _bottleneck(t: Trace, x: Value, *, width: int, stride: int) -> Value:
     y = t.relu(_conv_norm(t, x, width, 1, name="conv1"))
     y = t.relu(_conv_norm(t, y, width, 3, stride=stride, name="conv2"))
-    y = _conv_norm(t, y, 4 * width, 1, name="conv3")
+    y = _conv_norm(t, y, 4 * width, 1, branch=True, name="conv3")
     if x.shape != y.shape:
         x = _conv_norm(t, x, 4 * width, 1, stride=stride, name="shortcut")
     return t.relu(t.add(y, x))
 
 
 def _conv_norm(
-    t: Trace, x: Value, channels: int, kernel: int, *, stride: int = 1, name: str = "conv"
+    t: Trace,
+    x: Value,
+    channels: int,
+    kernel: int,
+    *,
+    stride: int = 1,
+    branch: bool = False,
+    name: str = "conv",
 ) -> Value:
-    return t.norm(t.conv(x, channels, kernel, stride=stride, name=name), "Batch", name=f"{name}_norm")
+    x = t.conv(x, channels, kernel, stride=stride, branch=branch, name=name)
+    return t.norm(x, "Batch", name=f"{name}_norm")

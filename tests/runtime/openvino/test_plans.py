@@ -17,7 +17,7 @@ from loadmaster.errors import InputError, RunError
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline, Placement
 from loadmaster.runtime import cut
-from loadmaster.runtime.openvino import run_plan
+from loadmaster.runtime.openvino import overlapping_cores, parse_devices, run_plan
 
 
 def plan_of(problem, placement) -> Plan:
@@ -33,6 +33,33 @@ def test_a_plan_runs_beside_its_baselines(network, problem):
     assert all(line.verification is not None and line.measurement is not None for line in found.lines)
     assert found.plan.submodels >= 2
     assert {span["device"] for span in found.spans} == {"A", "B"}
+
+
+def test_a_concurrent_plan_names_its_cores_and_is_not_warned_about_hetero(model_file, tmp_path):
+    plan = overlapping_plan(model_file, Concurrent())
+    plan.save(tmp_path / "plan.json")
+    command = [
+        "run",
+        str(model_file),
+        "--plan",
+        str(tmp_path / "plan.json"),
+        "--samples",
+        "3",
+        "--clock",
+        CLOCK,
+    ]
+    outcome = CliRunner().invoke(app, [*command, "--no-baselines"])
+    assert outcome.exit_code == 0, outcome.output
+    cores = overlapping_cores(parse_devices(["A=cpu", "B=cpu"]))
+    shown = " ".join(outcome.output.split())
+    assert f"core{'s' * (len(cores) > 1)} {', '.join(map(str, cores))}, OpenVINO" in shown
+    assert "HETERO" not in shown
+
+
+def test_a_tolerance_that_a_plan_cannot_have_is_refused_by_file(network, problem):
+    plan = plan_of(problem, halves(problem))
+    with pytest.raises(InputError, match=r"a plan: --tolerance 'much' must be"):
+        run_plan(network, Plan({**plan.document, "tolerance": "much"}, "a plan"))
 
 
 def test_a_plan_for_another_model_is_refused(problem, tmp_path):

@@ -18,7 +18,8 @@ from loadmaster.errors import (
 from loadmaster.graph.openvino import openvino_model
 from loadmaster.runtime._verifying import F32_TOLERANCE, difference
 from loadmaster.runtime.openvino import Devices, OpenVinoSession, parse_devices
-from loadmaster.runtime.openvino._executors import _culprit, _submodels
+from loadmaster.runtime.openvino._chain import submodels_of
+from loadmaster.runtime.openvino._executors import _culprit
 
 
 def placements(graph, count, devices, seed=0):
@@ -75,7 +76,7 @@ def test_a_plan_that_hetero_cannot_run_is_blamed_on_a_submodel(network):
     half = len(names) // 2
     where = {name: "A" if at < half else "B" for at, name in enumerate(names)}
     devices = Devices(parse_devices(DEVICES[:2]))
-    last = [name for name in names if any(name in piece.ops for piece in _submodels(model, where))][-1]
+    last = [name for name in names if any(name in piece.ops for piece in submodels_of(model, where))][-1]
     said = _culprit(model, devices, where, RuntimeError(f"something about node '{last}'"))
     assert said.startswith("the submodel on device 'B' from op ")
     assert said.endswith(f"at op {last!r}")

@@ -47,8 +47,11 @@ def profile_model(
     refresh: bool = False,
     clock: str = "wall",
     links_too: bool = True,
+    until: float | None = None,
 ) -> OnnxRuntimeProfile:
     """Profile a model on devices, and, with ``links_too``, what it takes to pass tensors between them.
+
+    ``until`` is there for other engines, whose profiles can be cut short: this one takes a few runs.
 
     Devices that differ in their core alone are profiled once.
 

@@ -13,6 +13,7 @@ from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Serial
 from loadmaster.runtime._lint import lint
 from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
 from loadmaster.runtime._session import SAMPLES
+from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime.onnxruntime._executors import OverlappedSessions
 from loadmaster.runtime.onnxruntime._library import check_devices, spec_of
 from loadmaster.runtime.onnxruntime._model import FlatModel
@@ -102,6 +103,7 @@ def run_plan(
     samples: int = SAMPLES,
     baselines: bool = True,
     clock: str = "wall",
+    tolerance: Tolerance | str | None = None,
 ) -> PlanRun:
     """Verify a plan against the file run by ONNX Runtime itself, then measure it in turns with each single device.
 
@@ -124,7 +126,7 @@ def run_plan(
     else:
         options["pieces"] = pieces_of(plan)
         cores = overlapping_cores(specs)
-    with OnnxRuntimeSession(model, specs, shapes, cores=cores, clock=clock) as session:
+    with OnnxRuntimeSession(model, specs, shapes, cores=cores, clock=clock, tolerance=tolerance) as session:
         placed = session.load(how, **options)
         placed.verify()
         wanted: list[tuple[str, str, dict[str, Any]]] = [
@@ -145,7 +147,7 @@ def run_plan(
             tuple(findings),
             placed.trace(),
             session.engine,
-            session.worker.cores[0],
+            tuple(session.worker.cores),
         )
 
 

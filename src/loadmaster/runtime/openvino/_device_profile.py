@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -46,9 +47,9 @@ class DeviceProfile:
 
 
 def measure_profile(
-    session: OpenVinoSession, graph: Graph, name: str, *, repeats: int = REPEATS
+    session: OpenVinoSession, graph: Graph, name: str, *, repeats: int = REPEATS, seconds: float = math.inf
 ) -> DeviceProfile:
-    """Run the model on one device alone, with counters.
+    """Run the model on one device alone, with counters; fewer times where that takes more than some ``seconds``.
 
     Raises
     ------
@@ -56,8 +57,10 @@ def measure_profile(
     """
     spec = next(spec for spec in session.devices if spec.name == name)
     unsupported = [op for op in session.worker.ask("unsupported", device=name) if op in graph.index]
-    counters = session.worker.ask("profile", device=name, repeats=repeats, clock=session.clock)
-    if len(counters["wall"]) < max(3, repeats // 3):
+    counters = session.worker.ask(
+        "profile", device=name, repeats=repeats, clock=session.clock, seconds=seconds
+    )
+    if len(counters["wall"]) < (max(3, repeats // 3) if math.isinf(seconds) else 3):
         raise BusyError(
             f"the machine is too busy to profile device {name!r}: {counters['dropped']} runs were disturbed, "
             f"{len(counters['wall'])} were not; stop other work, or try later"

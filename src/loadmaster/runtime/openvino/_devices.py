@@ -1,14 +1,16 @@
 """Devices that models run on: what OpenVINO finds in the machine, and virtual ones made of it.
 
 A virtual device is one of OpenVINO's plugins registered once more under another name, with its own core, precision
-and number of threads. It is written ``"B=cpu:core=1,precision=bf16"``, or as a ``[[device]]`` table of a TOML file.
+and number of threads, and slowed down if asked. It is written ``"B=cpu:core=1,precision=bf16,speed=0.5"``, or as a
+``[[device]]`` table of a TOML file.
 A real GPU or NPU is the same thing with another plugin (``"G=gpu"``, ``"G=gpu.1"``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import ascii_uppercase
@@ -21,6 +23,7 @@ from loadmaster.files import parse_toml, read_text, shown
 from loadmaster.graph.openvino import one_line, openvino
 from loadmaster.hardware import Device
 from loadmaster.runtime._cores import allowed_cores
+from loadmaster.runtime._pace import paced
 
 __all__ = ["PRECISIONS", "DeviceSpec", "Devices", "available", "one_per_core", "parse_devices"]
 
@@ -28,7 +31,9 @@ PRECISIONS = {"f32": "fp32", "bf16": "bf16", "f16": "fp16"}
 """OpenVINO's name of a precision -> ours."""
 
 SPEC = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]*)=(?P<plugin>[a-z]+(\.\d+)?)(:(?P<rest>.*))?")
-KEYS = ("core", "precision", "threads")
+KEYS = ("core", "precision", "threads", "speed")
+READ: dict[str, Callable[[str], Any]] = {"core": int, "precision": str, "threads": int, "speed": float}
+NUMBER = re.compile(r"(\d{1,9}(\.\d{0,20})?|\.\d{1,20})(e-?\d{1,2})?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class DeviceSpec:
     """A device to run on.
 
     >>> DeviceSpec.parse("B=cpu:core=1,precision=bf16")
-    DeviceSpec(name='B', plugin='cpu', core=1, precision='bf16', threads=1)
+    DeviceSpec(name='B', plugin='cpu', core=1, precision='bf16', threads=1, speed=1.0)
     """
 
     name: str
@@ -47,6 +52,8 @@ class DeviceSpec:
     precision: str = "f32"
     """In which it computes."""
     threads: int = 1
+    speed: float = 1.0
+    """Against what the hardware can do: at 0.5 its thread stays busy as long again after each submodel."""
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -55,6 +62,10 @@ class DeviceSpec:
             )
         if self.threads < 1:
             raise InputError(f"device {self.name!r}: threads must be at least 1, not {self.threads}")
+        if not 0 < self.speed <= 1:
+            raise InputError(
+                f"device {self.name!r}: speed must be a number over 0 and at most 1, not {self.speed:g}"
+            )
         if self.core is not None and self.core not in allowed_cores():
             raise InputError(
                 f"device {self.name!r}: core {self.core} is not one that this process may use: "
@@ -81,11 +92,15 @@ class DeviceSpec:
                 continue
             if not separator or key not in KEYS:
                 raise InputError(f"--device {text!r}: {entry!r} is not one of {', '.join(KEYS)}")
-            if key != "precision" and not (value.isdecimal() and len(value) < 10):
+            if key in ("core", "threads") and not (value.isdecimal() and len(value) < 10):
                 raise InputError(
                     f"--device {shown(text)}: {key} must be a whole number < 1e9, not {shown(value)}"
                 )
-            values[key] = value if key == "precision" else int(value)
+            if key == "speed" and not NUMBER.fullmatch(value):
+                raise InputError(
+                    f"--device {shown(text)}: speed must be a number over 0 and at most 1, e.g. 0.5, not {shown(value)}"
+                )
+            values[key] = READ[key](value)
         return DeviceSpec(match["name"], match["plugin"], **values)
 
     @property
@@ -94,6 +109,8 @@ class DeviceSpec:
         keys = [f"precision={self.precision}", f"threads={self.threads}"]
         if self.core is not None:
             keys.insert(0, f"core={self.core}")
+        if self.speed != 1.0:
+            keys.append(f"speed={self.speed!r}")
         return f"{self.plugin}:{','.join(keys)}"
 
     def device(self) -> Device:
@@ -106,6 +123,16 @@ class DeviceSpec:
         if not device.model.startswith("openvino "):
             return None
         return DeviceSpec.parse(f"{device.name}={device.model.removeprefix('openvino ')}")
+
+    @property
+    def kind(self) -> tuple[str, str, int, float]:
+        """All that decides how fast it is: devices of one kind need to be measured only once."""
+        return self.plugin, self.precision, self.threads, self.speed
+
+    def paced(self, run: Callable[[], object]) -> Callable[[], object]:
+        """A call of a submodel at the speed of this device."""
+        own = self.plugin.startswith("cpu") and self.threads == 1
+        return paced(run, self.speed, clock=time.thread_time if own else time.perf_counter)
 
     def properties(self) -> dict[str, Any]:
         """What a model is compiled with."""
@@ -154,6 +181,9 @@ def _read_toml(path: str | Path) -> list[DeviceSpec]:
             value = table.value.get(key, 0)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 table.fail(key, f"must be a whole number, not {value!r}")
+        speed = table.value.get("speed", 1)
+        if isinstance(speed, bool) or not isinstance(speed, int | float):
+            table.fail("speed", f"must be a number over 0 and at most 1, not {speed!r}")
         rest = ",".join(f"{key}={table.value[key]}" for key in KEYS if key in table)
         try:
             specs.append(DeviceSpec.parse(f"{table.text('name')}={table.text('plugin', 'cpu')}:{rest}"))

@@ -13,9 +13,10 @@ from loadmaster.errors import RunError
 from loadmaster.graph.openvino import one_line
 from loadmaster.runtime._host import Arrays, Executor, Span
 from loadmaster.runtime._measuring import Sample, run_queue_wait
-from loadmaster.runtime._pieces import DATA, Piece
+from loadmaster.runtime._pieces import Piece
 from loadmaster.runtime.openvino._affinity import place_nodes, set_affinity
-from loadmaster.runtime.openvino._devices import Devices
+from loadmaster.runtime.openvino._chain import Chain, chain, submodels_of
+from loadmaster.runtime.openvino._devices import Devices, DeviceSpec
 from loadmaster.runtime.openvino._overlapped import concurrent, pipeline
 from loadmaster.runtime.openvino._submodels import cut_model
 
@@ -31,10 +32,13 @@ class Compiled:
         devices: Mapping[str, str],
         again: Any,
         culprit: Callable[[RuntimeError], str] = lambda _: "the model",
+        spec: DeviceSpec | None = None,
     ) -> None:
         self._compiled, self._devices, self._again, self._culprit = compiled, devices, again, culprit
         self.submodels = submodel_count(compiled)
         self._request = compiled.create_infer_request()
+        self._speed = 1.0 if spec is None else spec.speed
+        self._run = self._request.infer if spec is None else spec.paced(self._request.infer)
 
     def feed(self, inputs: Arrays) -> None:
         import openvino as ov
@@ -45,7 +49,7 @@ class Compiled:
 
     def infer(self) -> None:
         try:
-            self._request.infer()
+            self._run()
         except RuntimeError as error:
             raise RunError(f"OpenVINO cannot run {self._culprit(error)} ({one_line(error)})") from None
 
@@ -65,7 +69,7 @@ class Compiled:
         for entry in request.profiling_info:
             prefix, separator, _ = entry.node_name.partition(": ")
             key = prefix if separator and prefix.startswith("subgraph") else "subgraph0"
-            order[key] = order.get(key, 0.0) + entry.real_time.total_seconds()
+            order[key] = order.get(key, 0.0) + entry.real_time.total_seconds() / self._speed
             name = entry.node_name.removeprefix(f"{key}: ")
             if name in self._devices:
                 device[key] = self._devices[name]
@@ -94,13 +98,18 @@ def submodel_count(compiled: Any) -> int:
 def single(model: Any, devices: Devices, *, device: str) -> Compiled:
     """Everything on one device."""
     return Compiled(
-        devices.compile(model, device), {"": device}, lambda: devices.compile(model, device, PERF_COUNT=True)
+        devices.compile(model, device),
+        {"": device},
+        lambda: devices.compile(model, device, PERF_COUNT=True),
+        spec=devices.specs[device],
     )
 
 
-def auto(model: Any, devices: Devices, *, order: Sequence[str]) -> Compiled:
+def auto(model: Any, devices: Devices, *, order: Sequence[str]) -> Compiled | Chain:
     """What HETERO does by itself: the first device that supports an op, in this order."""
     fresh = model.clone()
+    if any(devices.specs[name].speed != 1.0 for name in order):
+        return hetero(model, devices, placement=_first_supporting(model, devices, order))
     return Compiled(
         devices.compile_hetero(fresh, order),
         {"": order[0]},
@@ -108,8 +117,17 @@ def auto(model: Any, devices: Devices, *, order: Sequence[str]) -> Compiled:
     )
 
 
-def hetero(model: Any, devices: Devices, *, placement: Mapping[str, str]) -> Compiled:
-    """Every op on the device that a placement gives it."""
+def _first_supporting(model: Any, devices: Devices, order: Sequence[str]) -> dict[str, str]:
+    where: dict[str, str] = {}
+    names = [node.get_friendly_name() for node in model.get_ordered_ops()]
+    for device in reversed(order):
+        missing = set(devices.unsupported(model, device))
+        where |= {name: device for name in names if name not in missing or name not in where}
+    return where
+
+
+def hetero(model: Any, devices: Devices, *, placement: Mapping[str, str]) -> Compiled | Chain:
+    """Every op on the device that a placement gives it; by a chain of our own where a device is slowed down."""
     used = [name for name in devices.specs if name in set(placement.values())]
     fresh = model.clone()
     where = place_nodes(fresh, placement)
@@ -120,6 +138,8 @@ def hetero(model: Any, devices: Devices, *, placement: Mapping[str, str]) -> Com
             raise RunError(f"device {name!r} does not support op {missing[0]!r}: place it elsewhere")
     if len(used) == 1:
         return single(model, devices, device=used[0])
+    if any(devices.specs[name].speed != 1.0 for name in used):
+        return Chain(model, devices, submodels_of(model, where))
 
     def culprit(error: RuntimeError) -> str:
         return _culprit(model, devices, where, error)
@@ -139,7 +159,7 @@ def _culprit(model: Any, devices: Devices, where: Mapping[str, str], error: Runt
     The one that holds an op which the message names; else the first that its device cannot compile by itself.
     """
     text = str(error)
-    pieces = _submodels(model, where)
+    pieces = submodels_of(model, where)
     for node in reversed(model.get_ordered_ops()):
         name = node.get_friendly_name()
         if f"'{name}'" in text:
@@ -151,23 +171,6 @@ def _culprit(model: Any, devices: Devices, where: Mapping[str, str], error: Runt
         except RuntimeError:
             return _named(part.piece, None)
     return "the placement, though each of its submodels compiles by itself"
-
-
-def _submodels(model: Any, where: Mapping[str, str]) -> list[Piece]:
-    """The ops of each device between two changes of the device."""
-    level: dict[str, int] = {}
-    found: dict[tuple[int, str], list[str]] = {}
-    for node in model.get_ordered_ops():
-        if node.get_type_name() in DATA:
-            continue
-        name = node.get_friendly_name()
-        sources = [port.get_source_output().get_node().get_friendly_name() for port in node.inputs()]
-        level[name] = max(
-            (level[source] + (where[source] != where[name]) for source in sources if source in level),
-            default=0,
-        )
-        found.setdefault((level[name], where[name]), []).append(name)
-    return [Piece(device, tuple(found[at, device])) for at, device in sorted(found)]
 
 
 def _named(piece: Piece, op: str | None) -> str:
@@ -249,6 +252,7 @@ EXECUTORS: dict[str, Callable[..., Executor]] = {
     "single": single,
     "auto": auto,
     "hetero": hetero,
+    "chain": chain,
     "all-cores": all_cores,
     "streams": streams,
     "concurrent": concurrent,

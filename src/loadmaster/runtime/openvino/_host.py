@@ -41,9 +41,9 @@ class OpenVinoHost(ModelHost):
         """Without the places in OpenVINO's source."""
         return one_line(error)
 
-    def profile(self, device: str, repeats: int, clock: str) -> dict[str, Any]:
+    def profile(self, device: str, repeats: int, clock: str, seconds: float) -> dict[str, Any]:
         """Counters of one device, and the nodes that it made of the model's."""
-        return read_counters(self.model, self.devices, device, repeats, clock)
+        return read_counters(self.model, self.devices, device, repeats, clock, seconds)
 
     def unsupported(self, device: str) -> list[str]:
         """Ops that a device does not support."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,8 +122,11 @@ def profile_model(
     refresh: bool = False,
     clock: str = "wall",
     links_too: bool = True,
+    until: float = math.inf,
 ) -> ModelProfile:
     """Profile a model on devices, and, with ``links_too``, what HETERO takes to pass tensors between them.
+
+    After the time ``until`` of ``time.monotonic`` ops are measured in as few runs as will do.
 
     Raises
     ------
@@ -154,7 +159,7 @@ def profile_model(
     links: dict[tuple[str, str], LinkFit] = {}
     fresh = False
     try:
-        for spec in devices:
+        for at, spec in enumerate(devices):
             stored = known("profile", {"device": spec.text}, DeviceProfile)
             twin = next((profiles[d.name] for d in devices if d.name in profiles and _alike(d, spec)), None)
             if stored is not None:
@@ -166,7 +171,8 @@ def profile_model(
                 profiles[spec.name] = twin
                 continue
             session = session or OpenVinoSession(path, devices, given, clock=clock)
-            profiles[spec.name], fresh = measure_profile(session, graph, spec.name), True
+            seconds = max(0.0, until - time.monotonic()) / (len(devices) - at)
+            profiles[spec.name], fresh = measure_profile(session, graph, spec.name, seconds=seconds), True
             keep("profile", {"device": spec.text}, profiles[spec.name].document())
         partial = ModelProfile(network, tuple(devices), profiles, {}, False)
         for a in devices if links_too else ():
@@ -181,8 +187,8 @@ def profile_model(
                     continue
                 session = session or OpenVinoSession(path, devices, given, clock=clock)
                 groups = [*partial.groups, *[list(group) for group in network.colocation]]
-                seconds = {d.name: partial.seconds(d.name) for d in (a, b)}
-                links[kinds], fresh = measure_link(session, graph, groups, (a.name, b.name), seconds), True
+                spent = {d.name: partial.seconds(d.name) for d in (a, b)}
+                links[kinds], fresh = measure_link(session, graph, groups, (a.name, b.name), spent), True
                 keep("link", ends, links[kinds].document())
     finally:
         if session is not None:
@@ -191,4 +197,4 @@ def profile_model(
 
 
 def _alike(a: DeviceSpec, b: DeviceSpec) -> bool:
-    return (a.plugin, a.precision, a.threads) == (b.plugin, b.precision, b.threads)
+    return a.kind == b.kind

@@ -19,7 +19,7 @@ from loadmaster.runtime._pieces import WAIT, Piece, simulate
 from loadmaster.runtime.openvino._devices import Devices, DeviceSpec
 from loadmaster.runtime.openvino._submodels import Port, Submodel, cut_model
 
-__all__ = ["Overlapped", "concurrent", "cores_of", "pipeline"]
+__all__ = ["Overlapped", "Slot", "compiled_part", "concurrent", "cores_of", "pipeline"]
 
 
 def cores_of(specs: Iterable[DeviceSpec], allowed: Iterable[int] | None = None) -> dict[str, int | None]:
@@ -51,8 +51,8 @@ class Overlapped:
         self._model, self._devices = model, devices
         self._parts = cut_model(model, pieces)
         self.submodels = len(self._parts)
-        self._compiled = [_compile(devices, part) for part in self._parts]
-        self._slots = [_Slot(self._parts, self._compiled, model) for _ in range(slots)]
+        self._compiled = [compiled_part(devices, part) for part in self._parts]
+        self._slots = [Slot(self._parts, self._compiled, model, devices) for _ in range(slots)]
         used = [spec for spec in devices.specs.values() if any(p.device == spec.name for p in pieces)]
         self._flow = Flow([slot.jobs for slot in self._slots], cores_of(used), said=one_line)
         self._inputs: list[npt.NDArray[Any]] = []
@@ -200,10 +200,12 @@ class Overlapped:
             self._flow.release(request)
 
 
-class _Slot:
+class Slot:
     """The infer requests and tensors of one request in flight."""
 
-    def __init__(self, parts: Sequence[Submodel], compiled: Sequence[Any], model: Any) -> None:
+    def __init__(
+        self, parts: Sequence[Submodel], compiled: Sequence[Any], model: Any, devices: Devices
+    ) -> None:
         self._inputs: dict[str, list[tuple[Any, int]]] = {}
         self._names = [port.get_node().get_friendly_name() for port in model.inputs]
         self._outputs: list[Any] = [None] * len(model.outputs)
@@ -229,7 +231,8 @@ class _Slot:
                 readers[source].add(number)
                 waits[number].add(source)
             what = f"submodel {number} ({len(part.piece.ops)} ops, from {part.piece.ops[0]!r})"
-            self.jobs.append(Job(what, part.piece.device, request.infer, (), 0))
+            run = devices.specs[part.piece.device].paced(request.infer)
+            self.jobs.append(Job(what, part.piece.device, run, (), 0))
         for number, job in enumerate(self.jobs):
             job.readers, job.waits = sorted(readers[number]), len(waits[number])
 
@@ -255,7 +258,7 @@ class _Slot:
         return found
 
 
-def _compile(devices: Devices, part: Submodel) -> Any:
+def compiled_part(devices: Devices, part: Submodel) -> Any:
     try:
         return devices.compile(part.model, part.piece.device)
     except RuntimeError as error:

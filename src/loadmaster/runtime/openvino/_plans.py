@@ -14,6 +14,7 @@ from loadmaster.runtime._cores import allowed_cores
 from loadmaster.runtime._lint import lint
 from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
 from loadmaster.runtime._session import SAMPLES
+from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime.openvino._devices import DeviceSpec
 from loadmaster.runtime.openvino._overlapped import cores_of
 from loadmaster.runtime.openvino._session import OpenVinoSession
@@ -108,6 +109,15 @@ def all_cores_lines(
     return found
 
 
+def _tolerance_of(plan: Plan) -> Tolerance | None:
+    """What the plan was judged by when it was made."""
+    text = plan.document.get("tolerance")
+    try:
+        return Tolerance.parse(text) if text else None
+    except InputError as error:
+        raise InputError(f"{plan.source}: {error}") from None
+
+
 def run_plan(
     model: str | Path,
     plan: Plan,
@@ -117,8 +127,11 @@ def run_plan(
     samples: int = SAMPLES,
     baselines: bool = True,
     clock: str = "wall",
+    tolerance: Tolerance | str | None = None,
 ) -> PlanRun:
     """Verify a plan, then measure it in turns with each single device and with what HETERO chooses itself.
+
+    ``tolerance`` is by default the one that the plan was made with.
 
     Raises
     ------
@@ -139,12 +152,13 @@ def run_plan(
     problem = plan.problem()
     how, options = how_to_run(problem.model)
     cores = None
+    tolerance = _tolerance_of(plan) if tolerance is None else tolerance
     if how == "hetero":
         options["placement"] = names
     else:
         options["pieces"] = pieces_of(plan)
         cores = overlapping_cores(specs)
-    with OpenVinoSession(model, specs, shapes, cores=cores, clock=clock) as session:
+    with OpenVinoSession(model, specs, shapes, cores=cores, clock=clock, tolerance=tolerance) as session:
         placed = session.load(how, **options)
         placed.verify()
         lines: list[tuple[str, Any, str]] = [("plan", placed, "")]
@@ -181,5 +195,5 @@ def run_plan(
             tuple(findings),
             placed.trace(),
             session.engine,
-            session.worker.cores[0],
+            session.worker.cores,
         )

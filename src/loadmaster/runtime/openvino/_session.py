@@ -10,6 +10,7 @@ from loadmaster.errors import RunError
 from loadmaster.graph.onnx import parse_shapes
 from loadmaster.runtime._cores import calmest_core
 from loadmaster.runtime._session import Candidate, Session
+from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime.openvino._devices import DeviceSpec
 
 __all__ = ["OpenVinoSession"]
@@ -36,7 +37,9 @@ class OpenVinoSession(Session):
         *,
         cores: Iterable[int] | None = None,
         clock: str = "wall",
+        tolerance: Tolerance | str | None = None,
     ) -> None:
+        self.tolerance = None if tolerance is None else Tolerance.parse(tolerance)
         self.path, self.devices = str(model), tuple(devices)
         own = next((spec.core for spec in devices if spec.core is not None), None)
         chosen = cores if cores is not None else [own if own is not None else calmest_core()]
