@@ -17,7 +17,7 @@ import numpy as np
 
 from loadmaster.errors import InputError, NoPlacementError, UnsupportedError
 from loadmaster.files import check_writable, named, read_json, shown
-from loadmaster.graph import Graph, Network, is_graph, layered, load_onnx, load_openvino, parse_graph
+from loadmaster.graph import Given, Graph, Network, is_graph, layered, load_onnx, load_openvino, parse_graph
 from loadmaster.graph.workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
 from loadmaster.hardware import (
     Cluster,
@@ -76,28 +76,54 @@ Shapes = Mapping[str, Sequence[int]] | Iterable[str]
 """Sizes for what an ONNX model leaves open, by name: a mapping, or texts such as ``"input=1x3x224x224"``."""
 
 
-def load(source: str | Path, shapes: Shapes = ()) -> Model:
-    """What is in a file, or the model called ``zoo:NAME``.
+Values = Mapping[str, Any] | Iterable[str]
+"""Values of inputs that are the same in every run, by name: a mapping, or texts such as ``"sr=16000"``."""
 
-    An ONNX model (``.onnx``), an OpenVINO IR (``.xml``) or a name of the zoo gives a :class:`Network`, a graph
-    file a :class:`Graph`, a workload file a :class:`Workload`, a problem file, a profile or a plan a :class:`Problem`
-    (a problem file says nothing about the execution model: it comes as ``concurrent``). ``openvino:FILE`` reads
-    a model through OpenVINO, ``layers:FILE`` counts every layer of its IR. ``shapes`` are for models
-    (:func:`loadmaster.graph.load_onnx`, :func:`loadmaster.graph.load_openvino`).
+
+def load(source: Any, shapes: Shapes = (), *, values: Values = (), example: Any = None) -> Model:
+    """What is in a file, the model called ``zoo:NAME``, or a model that is in memory.
+
+    =============================================================  ============================================
+    source                                                         gives
+    =============================================================  ============================================
+    ``.onnx``, an ``onnx.ModelProto``                              :class:`Network`
+    ``.xml`` (OpenVINO's IR), an ``openvino.Model``                :class:`Network`
+    ``.pt2``, an ``ExportedProgram``, a ``torch.nn.Module``        :class:`Network`, through OpenVINO
+    ``zoo:NAME``                                                   :class:`Network`
+    ``.json``: graph, workload                                     :class:`Graph`, :class:`Workload`
+    ``.json``: problem, profile, plan                              :class:`Problem`
+    =============================================================  ============================================
+
+    A problem file says nothing about the execution model: it comes as ``concurrent``. ``openvino:FILE`` reads a
+    model through OpenVINO, ``layers:FILE`` counts every layer of its IR.
+
+    Parameters
+    ----------
+    shapes : for models, sizes of what they leave open (:func:`loadmaster.graph.load_onnx`,
+        :func:`loadmaster.graph.load_openvino`).
+    values : for models, values of inputs that are the same in every run, e.g. ``{"sr": 16000}``: such an input
+        becomes a constant, and what depends on it is folded.
+    example : for a ``torch.nn.Module``, an example of its inputs: a tensor, a tuple of them, or a dict.
 
     Raises
     ------
     InputError : the file is not there, is none of these, or something in it is wrong.
     """
+    given = Given(shapes, values)
+    if not isinstance(source, str | Path):
+        return _loaded_object(source, given, example)
+    if example is not None:
+        raise InputError(f"an example is given for {source}, which is no torch.nn.Module: leave it out")
     text = str(source)
     scheme, file = _scheme(text)
     if scheme is not None:
-        return load_openvino(file, shapes, counting="layers" if scheme == "layers" else "ops")
+        return load_openvino(file, given, counting="layers" if scheme == "layers" else "ops")
     if text.lower().endswith(".onnx"):
-        return load_onnx(source, shapes)
-    if shapes:
+        return load_onnx(source, given)
+    if given or given.constants:
         raise InputError(
-            f"shapes are given for {text}, which is not an ONNX model nor an OpenVINO one: leave them out"
+            f"shapes or values are given for {text}, which is not an ONNX model, nor one of OpenVINO or "
+            "PyTorch: leave them out"
         )
     if text.startswith("zoo:"):
         from loadmaster import zoo
@@ -106,6 +132,28 @@ def load(source: str | Path, shapes: Shapes = ()) -> Model:
     data = read_json(source)
     with named(text):
         return _parsed(data, text)
+
+
+def _loaded_object(source: Any, given: Given, example: Any) -> Model:
+    """A model that is in memory; libraries are told by the name of the class, none is imported for that."""
+    if isinstance(source, Graph | Network | Workload | Problem):
+        if given or given.constants or example is not None:
+            raise InputError(
+                "shapes, values or an example are given for what is loaded already: leave them out"
+            )
+        return source
+    home = type(source).__module__.partition(".")[0]
+    if home == "onnx":
+        return load_onnx(source, given)
+    known = home in ("openvino", "torch") or any(
+        kind.__module__.startswith("torch.") for kind in type(source).__mro__
+    )
+    if not known:
+        raise InputError(
+            f"a {type(source).__name__} cannot be loaded: give a file, zoo:NAME, a torch.nn.Module with an example, an "
+            "ExportedProgram, an openvino.Model or an onnx.ModelProto"
+        )
+    return load_openvino(source, given, example=example)
 
 
 def _parsed(data: Any, text: str) -> Model:
@@ -122,9 +170,12 @@ def _parsed(data: Any, text: str) -> Model:
         return parse_workload(data, text)
     if is_split(data):
         raise InputError(
-            f"{text}: is a split of a workload: give the workload itself, and the split as --placement"
+            f"{text}: is a split of a workload: give the workload itself, and the split as the placement",
+            option="--placement",
         )
-    raise InputError(f"{text}: is not a workload, a graph, a problem or a plan, nor called *.onnx or *.xml")
+    raise InputError(
+        f"{text}: is not a workload, a graph, a problem or a plan, nor called *.onnx, *.xml or *.pt2"
+    )
 
 
 def _scheme(text: str) -> tuple[str | None, str]:
@@ -132,11 +183,11 @@ def _scheme(text: str) -> tuple[str | None, str]:
     scheme, separator, file = text.partition(":")
     if separator and scheme in ("openvino", "layers"):
         return scheme, file
-    return ("openvino", text) if text.lower().endswith(".xml") else (None, text)
+    return ("openvino", text) if text.lower().endswith((".xml", ".pt2")) else (None, text)
 
 
 def problem(
-    source: str | Path | Model,
+    source: Any,
     cluster: str | Cluster | None = None,
     model: str | ExecutionModel | None = None,
     *,
@@ -144,6 +195,7 @@ def problem(
     scale_to: str | Mapping[str, float] | None = None,
     precision: str | None = None,
     shapes: Shapes = (),
+    values: Values = (),
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
     **settings: str | int | None,
@@ -152,22 +204,20 @@ def problem(
 
     Parameters
     ----------
-    source : a file, ``zoo:NAME``, or what :func:`load` returned.
+    source : a file, ``zoo:NAME``, or whatever else :func:`load` takes or has returned.
     cluster : for a graph alone, the devices (a preset's name or a TOML file, by default ``2acc+1cpu``); op
         times follow from their speeds. Workloads and problems bring their devices.
     costs : for a graph alone, a CSV or JSON table of op times per device, in place of the speeds.
     scale_to : for a graph alone, what all ops together take on a device (``"cpu=0.0128,gpu=12ms"``): its op
         times are multiplied to meet that.
     precision : for a graph alone, the number format whose peak speed counts, by default ``fp32``.
-    shapes : for an ONNX file, sizes of what it leaves open (:func:`load`).
+    shapes, values : for a model, sizes of what it leaves open, and values of inputs that never change (:func:`load`).
     model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``. By default ``pipeline`` for workloads,
         what the problem says for problems and plans, and ``concurrent`` for all else.
     pins, forbids : rules ``"ops=device"``; ops by name or regular expression.
     settings : settings of the execution model; None keeps the default.
     """
-    if shapes and not isinstance(source, str | Path):
-        raise InputError("shapes are given for a model that is loaded already: give them to load()")
-    loaded = load(source, shapes) if isinstance(source, str | Path) else source
+    loaded = load(source, shapes, values=values)
     if cluster is not None and not isinstance(loaded, Graph | Network):
         what = "a workload" if isinstance(loaded, Workload) else "a problem"
         raise InputError(f"a cluster is given for {what}, which brings its own devices: leave it out")
@@ -402,7 +452,7 @@ def _require_support(placer: Placer, problem: Problem) -> None:
 
 def read_placement(
     path: str | Path,
-    source: str | Path | Model,
+    source: Any,
     cluster: str | Cluster | None = None,
     model: str | ExecutionModel | None = None,
     *,
@@ -410,6 +460,7 @@ def read_placement(
     scale_to: str | Mapping[str, float] | None = None,
     precision: str | None = None,
     shapes: Shapes = (),
+    values: Values = (),
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
     **settings: str | int | None,
@@ -426,9 +477,11 @@ def read_placement(
     InputError : the file is none of these, is a plan for another model, or does not fit the ops and devices.
     """
     data = read_json(path)
-    loaded = load(source, shapes) if isinstance(source, str | Path) else source
-    if is_plan(data):
-        plan = Plan.parse(data, str(path))
+    plan = Plan.parse(data, str(path)) if is_plan(data) else None
+    if plan is not None and isinstance(source, str | Path):
+        values = values or plan.values
+    loaded = load(source, shapes, values=values)
+    if plan is not None:
         graph = loaded if isinstance(loaded, Graph) else loaded.graph
         if plan.graph_hash != graph.digest:
             raise InputError(
@@ -447,6 +500,7 @@ def read_placement(
         scale_to=scale_to,
         precision=precision,
         shapes=(),
+        values=(),
         pins=pins,
         forbids=forbids,
         **settings,
@@ -707,6 +761,7 @@ def profile(
     devices: Sequence[DeviceSpec],
     shapes: Shapes = (),
     *,
+    values: Values = (),
     cache: Cache | None = None,
     refresh: bool = False,
     clock: str = "wall",
@@ -714,7 +769,8 @@ def profile(
     """Measure what every op takes on every device, and what a cut costs; ``problem()`` of it is to be placed."""
     from loadmaster.runtime import openvino
 
-    return openvino.profile_model(model, devices, shapes, cache=cache, refresh=refresh, clock=clock)
+    given = Given(shapes, values)
+    return openvino.profile_model(model, devices, given, cache=cache, refresh=refresh, clock=clock)
 
 
 def run(
@@ -723,6 +779,7 @@ def run(
     devices: Sequence[DeviceSpec] | None = None,
     shapes: Shapes = (),
     *,
+    values: Values = (),
     samples: int = 30,
     baselines: bool = True,
     clock: str = "wall",
@@ -730,15 +787,18 @@ def run(
     """Run a plan: check its outputs against the unplaced model, then measure it beside its baselines."""
     from loadmaster.runtime import openvino
 
-    return openvino.run_plan(model, plan, devices, shapes, samples=samples, baselines=baselines, clock=clock)
+    given = Given(shapes, values or plan.values)
+    return openvino.run_plan(model, plan, devices, given, samples=samples, baselines=baselines, clock=clock)
 
 
-def lint(plan: Plan, model: str | Path | None = None, shapes: Shapes = ()) -> list[Finding]:
+def lint(
+    plan: Plan, model: str | Path | None = None, shapes: Shapes = (), *, values: Values = ()
+) -> list[Finding]:
     """What is wrong or foolish about a plan, and whether it fits a model."""
     from loadmaster import runtime
 
     network = None
     if model is not None:
         counting = "layers" if "Constant" in plan.problem().graph.op_types else "ops"
-        network = load_openvino(model, shapes, counting=counting)
+        network = load_openvino(model, shapes, values=values or plan.values, counting=counting)
     return runtime.lint(plan.problem(), plan.placement(), network)

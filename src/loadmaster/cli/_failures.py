@@ -28,6 +28,8 @@ LONGEST = 2000
 def one_sentence(error: LoadmasterError) -> str:
     """The message on one line, of bounded length, without control characters."""
     text = " ".join(str(error).split())
+    if error.option:
+        text = f"{text} ({error.option})"
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 

@@ -27,6 +27,7 @@ __all__ = [
     "Seed",
     "Shapes",
     "Time",
+    "Values",
     "read_parameters",
     "read_seconds",
     "takes_problem",
@@ -39,7 +40,7 @@ File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="An ONNX or OpenVINO model, a workload, graph or problem file, a plan, or zoo:NAME.",
+        help="An ONNX, OpenVINO or PyTorch (.pt2) model, a workload, graph or problem file, a plan, or zoo:NAME.",
         show_default=False,
     ),
 ]
@@ -50,6 +51,12 @@ Shape = Annotated[
     list[str] | None,
     typer.Option(
         "--shape", metavar="X=1x3x…", help="Shape of a model's input; ONNX: or size of a named dimension."
+    ),
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value", metavar="X=NUMBER", help="Value of a model's input that is the same in every run."
     ),
 ]
 ClusterName = Annotated[
@@ -149,6 +156,13 @@ class Asked:
     file: str
     settings: dict[str, Any]
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """Values of inputs that never change, as given."""
+        from loadmaster.graph import Given
+
+        return Given((), self.settings["values"]).constants
+
     def problem(self) -> Problem:
         """The problem."""
         start_numba()
@@ -167,6 +181,7 @@ class Asked:
 def _asked(
     file: File,
     shape: Shape = None,
+    value: Values = None,
     cluster: ClusterName = None,
     costs: CostsFile = None,
     scale_to: ScaleTo = None,
@@ -187,6 +202,7 @@ def _asked(
             "cluster": cluster,
             "model": model,
             "shapes": shape or (),
+            "values": value or (),
             "pins": pin or (),
             "forbids": forbid or (),
             "costs": costs,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadmaster.cli._options import Json, ReportFile, Shapes, read_parameters, read_seconds
+from loadmaster.cli._options import Json, ReportFile, Shapes, Values, read_parameters, read_seconds
 from loadmaster.cli._output import print_result, say
 from loadmaster.cli._plans import write_report
 
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["devices", "optimize", "profile", "run"]
 
 Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="An OpenVINO IR (.xml) or an ONNX model.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A model: OpenVINO (.xml), ONNX or PyTorch (.pt2).",
+        show_default=False,
+    ),
 ]
 DeviceList = Annotated[
     list[str] | None,
@@ -53,6 +58,7 @@ def profile(
     model: Model,
     device: DeviceList = None,
     shape: Shapes = None,
+    value: Values = None,
     cache: CacheFile = None,
     refresh: Annotated[bool, typer.Option("--refresh", help="Measure again what the cache knows.")] = False,
     cut_fused: Annotated[
@@ -76,7 +82,9 @@ def profile(
     if output is not None:
         check_writable(output)
     kept = api.cache(cache)
-    found = api.profile(model, specs, shape or (), cache=kept, refresh=refresh, clock=clock)
+    found = api.profile(
+        model, specs, shape or (), values=value or (), cache=kept, refresh=refresh, clock=clock
+    )
     document = report.profile_document(found)
     if output is not None:
         problem = found.problem(cut_fused=cut_fused)
@@ -91,6 +99,7 @@ def run(
     plan: Annotated[str, typer.Option("--plan", metavar="PLAN", help="What 'place -o' wrote.")],
     device: DeviceList = None,
     shape: Shapes = None,
+    value: Values = None,
     samples: Annotated[int, typer.Option(min=3, help="Undisturbed runs of each.")] = 30,
     baselines: Annotated[
         bool, typer.Option(help="Also run each device alone, and HETERO's own choice.")
@@ -112,7 +121,14 @@ def run(
     if output is not None:
         check_writable(output)
     document = api.run(
-        model, loaded, specs, shape or (), samples=samples, baselines=baselines, clock=clock
+        model,
+        loaded,
+        specs,
+        shape or (),
+        values=value or (),
+        samples=samples,
+        baselines=baselines,
+        clock=clock,
     ).document()
     print_result(document, as_json, lambda: report.run_tables(document))
     if output is not None:
@@ -144,6 +160,7 @@ def optimize(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method.")
     ] = None,
     shape: Shapes = None,
+    value: Values = None,
     samples: Annotated[int, typer.Option(min=3, help="Undisturbed runs of each.")] = 30,
     clock: Annotated[
         str,
@@ -164,6 +181,7 @@ def optimize(
     from loadmaster import api
     from loadmaster import optimize as main_job
     from loadmaster.files import check_writable
+    from loadmaster.graph import Given
 
     specs = api.parse_devices(device) if device else api.one_device_per_core()
     seconds = read_seconds(budget, "--budget")
@@ -175,7 +193,7 @@ def optimize(
     found = main_job.optimize(
         model,
         specs,
-        shape or (),
+        Given(shape or (), value or ()),
         budget=seconds,
         model=execution,
         method=method,

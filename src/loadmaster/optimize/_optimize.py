@@ -11,6 +11,7 @@ from typing import Any
 
 from loadmaster import api
 from loadmaster.errors import BusyError, InputError, RunError
+from loadmaster.graph import Given
 from loadmaster.optimize._refine import refine
 from loadmaster.placers import Placer
 from loadmaster.plan import Plan
@@ -195,9 +196,11 @@ def optimize_by(
     """
     began = time.monotonic()
     if model not in MODELS:
-        raise InputError(f"--model {model!r}: there is a runtime for {', '.join(MODELS)}")
+        raise InputError(f"the model {model!r}: there is a runtime for {', '.join(MODELS)}", option="--model")
     if len(devices) < 2:
-        raise InputError("there is nothing to place on one device: give at least two, e.g. --device B=cpu")
+        raise InputError(
+            "there is nothing to place on one device: give at least two, e.g. B=cpu", option="--device"
+        )
     say("profiling: what every op takes on every device")
     profile = profile_model(path, devices, shapes, cache=cache, clock=clock, links_too=False)
     plain = profile.problem(model=MODELS[model])
@@ -235,7 +238,7 @@ def optimize_by(
     known: dict[str, Any] = {"cost": measured.median, **measured.document()}
     if pays and lines[-1].latency is not None:
         known["latency"] = lines[-1].latency._asdict()
-    plan = Plan.from_solution(problem, solution, measured=known)
+    plan = Plan.from_solution(problem, solution, measured=known, values=Given(shapes).constants)
     if best is not None and pays:  # run it later as it was measured
         plan = Plan({**plan.document, "pieces": [[piece.device, list(piece.ops)] for piece in best.pieces]})
     return Optimized(

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.graph import Network, load_openvino
-from loadmaster.graph.onnx import parse_shapes
+from loadmaster.graph import Given, Network, load_openvino
 from loadmaster.hardware import ORIGINS, Cluster, Link
 from loadmaster.problem import ExecutionModel, Problem, Serial
 from loadmaster.runtime._cache import Cache, model_hash
@@ -130,13 +129,14 @@ def profile_model(
     """
     import openvino
 
-    given = parse_shapes(shapes)
+    given = Given(shapes)
     network = load_openvino(path, given)
     graph = network.graph
     about = {
         "format": FORMAT,
         "model": model_hash(path),
         "shapes": {name: list(shape) for name, shape in sorted(given.items())},
+        **({"values": given.constants} if given.constants else {}),
         "graph": graph.digest,
         "openvino": openvino.__version__,
         "clock": clock,
