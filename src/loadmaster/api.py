@@ -7,14 +7,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_type_hints
 
 import msgspec
 import numpy as np
 
+from loadmaster.compiling import compilations
 from loadmaster.errors import InputError, NoPlacementError, UnsupportedError
 from loadmaster.files import check_writable, named, read_json, shown
 from loadmaster.graph import Given, Graph, Network, is_graph, layered, load_onnx, load_openvino, parse_graph
@@ -50,6 +52,7 @@ from loadmaster.problem import (
     evaluate,
     execution_model,
     is_problem,
+    named_model,
     parse_problem,
     place_split,
     workload_problem,
@@ -62,7 +65,17 @@ if TYPE_CHECKING:
     from loadmaster.runtime import Cache, Finding, PlanRun
     from loadmaster.runtime.openvino import DeviceSpec, ModelProfile
 
-__all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "read_placement"]
+__all__ = [
+    "Warmed",
+    "compare",
+    "configured",
+    "evaluate",
+    "load",
+    "place",
+    "problem",
+    "read_placement",
+    "warm",
+]
 
 DEFAULT_CLUSTER = "2acc+1cpu"
 DEFAULT_METHOD = "auto"
@@ -129,7 +142,7 @@ def load(source: Any, shapes: Shapes = (), *, values: Values = (), example: Any 
         from loadmaster import zoo
 
         return zoo.model(text.removeprefix("zoo:"))
-    data = read_json(source)
+    data = read_json(source, "a model, a workload, a graph, a problem or a plan")
     with named(text):
         return _parsed(data, text)
 
@@ -212,8 +225,9 @@ def problem(
         times are multiplied to meet that.
     precision : for a graph alone, the number format whose peak speed counts, by default ``fp32``.
     shapes, values : for a model, sizes of what it leaves open, and values of inputs that never change (:func:`load`).
-    model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``. By default ``pipeline`` for workloads,
-        what the problem says for problems and plans, and ``concurrent`` for all else.
+    model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``, also with settings (``pipeline:chain``). By
+        default ``pipeline`` for workloads, what the problem says for problems and plans, and ``concurrent`` for all
+        else.
     pins, forbids : rules ``"ops=device"``; ops by name or regular expression.
     settings : settings of the execution model; None keeps the default.
     """
@@ -267,10 +281,14 @@ def _execution_model(
 ) -> ExecutionModel:
     """The model of that name with fresh settings, or the given or default one with some settings changed."""
     if isinstance(model, str):
-        return execution_model(model, **settings)
+        base = named_model(model)
+        return execution_model(base.name, **{**base.settings, **_given(settings)})
     base = model or default
-    given = {key: value for key, value in settings.items() if value is not None}
-    return execution_model(base.name, **{**base.settings, **given})
+    return execution_model(base.name, **{**base.settings, **_given(settings)})
+
+
+def _given(settings: Mapping[str, str | int | None]) -> dict[str, str | int]:
+    return {key: value for key, value in settings.items() if value is not None}
 
 
 def place(
@@ -369,6 +387,49 @@ def _warm_up(placer: Placer, problem: Problem) -> None:
 
 
 _warm: set[tuple[str, ExecutionModel, int]] = set()
+
+
+class Warmed(NamedTuple):
+    """What was made ready for an execution model: its text, kernels that had to be compiled, and seconds."""
+
+    model: str
+    kernels: int
+    seconds: float
+
+
+def warm(
+    method: str | Placer = DEFAULT_METHOD,
+    models: Iterable[str] = ("serial", "concurrent", "pipeline", "pipeline:chain", "offload"),
+    *,
+    on_start: Callable[[str], None] = lambda model: None,
+) -> list[Warmed]:
+    """Compile ahead of time what a method needs, for each of some execution models that it supports.
+
+    The kernels are kept beside the modules (or where ``NUMBA_CACHE_DIR`` says), for all later processes. A tiny
+    problem is placed and evaluated; nothing else is done.
+
+    Raises
+    ------
+    UnsupportedError : the method supports none of the models.
+    """
+    placer, done, reason = configured(method), list[Warmed](), ""
+    for text in models:
+        example = problem("zoo:layered-24", model=text)
+        why = placer.supports(example)
+        if why is not None:
+            reason = reason or why
+            continue
+        on_start(text)
+        began = time.perf_counter()
+        with compilations() as compiled:
+            _warm_up(get_placer("single"), example)
+            _warm_up(placer, example)
+            found = get_placer("single").place(example, budget=Budget(evaluations=1))
+            evaluate(example, found.placement)
+        done.append(Warmed(text, compiled.count, time.perf_counter() - began))
+    if not done:
+        raise UnsupportedError(f"the method {placer.name} supports none of these models: {reason}")
+    return done
 
 
 def compare(
@@ -476,7 +537,7 @@ def read_placement(
     ------
     InputError : the file is none of these, is a plan for another model, or does not fit the ops and devices.
     """
-    data = read_json(path)
+    data = read_json(path, "a placement")
     plan = Plan.parse(data, str(path)) if is_plan(data) else None
     if plan is not None and isinstance(source, str | Path):
         values = values or plan.values

@@ -122,7 +122,7 @@ class Plan:
         ------
         InputError : the file is not there, not a plan, of another version, or damaged.
         """
-        return Plan.parse(read_json(path), str(path))
+        return Plan.parse(read_json(path, "a plan (what place -o writes)"), str(path))
 
     @staticmethod
     def parse(data: Any, source: str) -> Plan:

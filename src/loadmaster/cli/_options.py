@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from loadmaster.cli._startup import start_numba
+from loadmaster.cli._startup import announce_compiling, start_numba
 from loadmaster.errors import InputError
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ class Asked:
     def problem(self) -> Problem:
         """The problem."""
         start_numba()
+        announce_compiling()
         from loadmaster import api
 
         return api.problem(self.file, **self.settings)
@@ -173,6 +174,7 @@ class Asked:
     def placement(self, path: str) -> tuple[Problem, Placement]:
         """A placement from a file, and the problem that it refers to."""
         start_numba()
+        announce_compiling()
         from loadmaster import api
 
         return api.read_placement(path, self.file, **self.settings)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,29 @@ def converted(ov: Any, model: Any, example: Any, name: str) -> tuple[Any, Any]:
 def _exported(model: Any, example: Any) -> Any:
     import torch
 
+    values: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
     if isinstance(example, Mapping):
-        return torch.export.export(model, (), dict(example), strict=False)
-    values = tuple(example) if isinstance(example, list | tuple) else (example,)
-    return torch.export.export(model, values, strict=False)
+        named = dict(example)
+    else:
+        values = tuple(example) if isinstance(example, list | tuple) else (example,)
+    with _without_cache(model):
+        return torch.export.export(model, values, named, strict=False)
+
+
+@contextmanager
+def _without_cache(model: Any) -> Iterator[None]:
+    """Keep a language model of ``transformers`` from giving its cache back, which is no tensor."""
+    parts = model.modules() if hasattr(model, "modules") else [model]
+    configs = {id(config): config for part in parts if (config := getattr(part, "config", None)) is not None}
+    caching = [config for config in configs.values() if getattr(config, "use_cache", False)]
+    for config in caching:
+        config.use_cache = False
+    try:
+        yield
+    finally:
+        for config in caching:
+            config.use_cache = True
 
 
 def example_shapes(program: Any, example: Any) -> list[tuple[int, ...] | None]:

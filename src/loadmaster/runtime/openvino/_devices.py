@@ -72,7 +72,8 @@ class DeviceSpec:
         match = SPEC.fullmatch(text.strip())
         if not match:
             raise InputError(
-                f"--device {text!r} must be written NAME=PLUGIN:KEY=VALUE,…, e.g. B=cpu:core=1,precision=bf16"
+                f"the device {text!r} must be written NAME=PLUGIN:KEY=VALUE,…, e.g. B=cpu:core=1,precision=bf16",
+                option="--device",
             )
         values: dict[str, Any] = {}
         for entry in (match["rest"] or "").split(","):
@@ -80,10 +81,13 @@ class DeviceSpec:
             if not entry.strip():
                 continue
             if not separator or key not in KEYS:
-                raise InputError(f"--device {text!r}: {entry!r} is not one of {', '.join(KEYS)}")
+                raise InputError(
+                    f"the device {text!r}: {entry!r} is not one of {', '.join(KEYS)}", option="--device"
+                )
             if key != "precision" and not (value.isdecimal() and len(value) < 10):
                 raise InputError(
-                    f"--device {shown(text)}: {key} must be a whole number < 1e9, not {shown(value)}"
+                    f"the device {shown(text)}: {key} must be a whole number < 1e9, not {shown(value)}",
+                    option="--device",
                 )
             values[key] = value if key == "precision" else int(value)
         return DeviceSpec(match["name"], match["plugin"], **values)
@@ -134,7 +138,7 @@ def parse_devices(texts: Iterable[str]) -> tuple[DeviceSpec, ...]:
         if names.count(name) > 1:
             raise InputError(f"the device {name!r} is there twice")
     if not found:
-        raise InputError("there is no device: give e.g. --device A=cpu:core=0 --device B=cpu:core=1")
+        raise InputError("there is no device: give e.g. A=cpu:core=0 and B=cpu:core=1", option="--device")
     return tuple(found)
 
 
