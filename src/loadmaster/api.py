@@ -401,12 +401,14 @@ def warm(
     method: str | Placer = DEFAULT_METHOD,
     models: Iterable[str] = ("serial", "concurrent", "pipeline", "pipeline:chain", "offload"),
     *,
+    cluster: str | Cluster | None = None,
     on_start: Callable[[str], None] = lambda model: None,
 ) -> list[Warmed]:
     """Compile ahead of time what a method needs, for each of some execution models that it supports.
 
     The kernels are kept beside the modules (or where ``NUMBA_CACHE_DIR`` says), for all later processes. A tiny
-    problem is placed and evaluated; nothing else is done.
+    problem is placed and evaluated on the cluster (by default ``2acc+1cpu``); nothing else is done. Some kernels are
+    made for a number of devices, so that it matters how many the cluster has.
 
     Raises
     ------
@@ -414,7 +416,7 @@ def warm(
     """
     placer, done, reason = configured(method), list[Warmed](), ""
     for text in models:
-        example = problem("zoo:layered-24", model=text)
+        example = problem("zoo:layered-24", cluster, model=text)
         why = placer.supports(example)
         if why is not None:
             reason = reason or why

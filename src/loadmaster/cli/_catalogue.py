@@ -39,6 +39,12 @@ def warm(
             "--model", metavar="NAME", help="An execution model, e.g. pipeline:chain; by default all."
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="C", help="Whose number of devices to compile for; default 2acc+1cpu."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compile ahead of time what a method needs, so that the first 'place' does not have to wait for it."""
@@ -49,7 +55,7 @@ def warm(
         say(f"compiling what {method} needs under {name} …")
 
     chosen = {"models": model} if model else {}
-    documents = [found._asdict() for found in api.warm(method, on_start=started, **chosen)]
+    documents = [found._asdict() for found in api.warm(method, cluster=cluster, on_start=started, **chosen)]
     print_result(documents, as_json, lambda: report.warm_table(documents))
 
 

@@ -263,11 +263,9 @@ def test_a_residual_block_in_closed_form(load):
         "relu2": pixels,
     }
     assert of(graph, "param_bytes") == {"conv1": 147_456, "norm1": 256, "conv2": 147_456 + 256}
-    assert of(graph, "bytes_written") == dict.fromkeys(graph.names[:-1], 4 * pixels)
-    assert of(graph, "bytes_read") == {
-        **dict.fromkeys(["conv1", "norm1", "relu1", "conv2", "relu2"], 4 * pixels),
-        "add": 8 * pixels,
-    }
+    # What follows a convolution is applied to its results before they are written.
+    assert of(graph, "bytes_written") == dict.fromkeys(["x", "conv1", "conv2"], 4 * pixels)
+    assert of(graph, "bytes_read") == dict.fromkeys(["conv1", "conv2", "add"], 4 * pixels)
     assert edges(graph) == {
         ("x", "conv1"),
         ("x", "add"),
@@ -772,6 +770,50 @@ def test_inlined_branches_that_share_names_compute_the_same(tmp_path):
             onnx.checker.check_model(flat, full_check=True)
             for a, b in zip(expected, ReferenceEvaluator(flat).run(None, {"x": x}), strict=True):
                 assert np.array_equal(a, b)
+
+
+# -- fusion --------------------------------------------------------------------------------------------------
+
+CONVOLUTIONS = """
+g (float[1, 3, 32, 32] x) => (float[1, 8, 32, 32] y) {
+    [conv1] a = Conv <pads = [1, 1, 1, 1]> (x, w1)
+    [norm1] b = BatchNormalization (a, s, s, s, s)
+    [relu1] c = Relu (b)
+    [conv2] d = Conv <pads = [1, 1, 1, 1]> (c, w2)
+    [norm2] e = BatchNormalization (d, s, s, s, s)
+    [sum] f = Add (e, c)
+    [relu2] y = Relu (f)
+}
+"""
+FUSED = ("norm1", "relu1", "norm2", "sum", "relu2")
+
+
+def test_fused_ops_move_nothing_and_all_else_is_as_openvino_counts_it(tmp_path):
+    weights = {"w1": floats(8, 3, 3, 3) + 1, "w2": floats(8, 8, 3, 3) + 1, "s": floats(8) + 1}
+    path = write(tmp_path / "m.onnx", CONVOLUTIONS, **weights)
+    ours, theirs = load_onnx(path).graph, load_openvino(path).graph
+    pixels = 4 * 8 * 32 * 32
+    assert ours.flops.sum() == theirs.flops.sum()
+    assert all(ours.bytes_written[ours.index[name]] == 0 for name in FUSED)
+    assert of(ours, "bytes_read") == {"conv1": 4 * 3 * 32 * 32, "conv2": pixels, "sum": pixels}  # the skip
+    # Read and written by the five followers one by one, the sum reads two tensors.
+    moved = theirs.bytes_read.sum() + theirs.bytes_written.sum()
+    assert moved - (ours.bytes_read.sum() + ours.bytes_written.sum()) == 2 * len(FUSED) * pixels
+    slow, fast = api.problem(load_openvino(path)).time.sum(), api.problem(load_onnx(path)).time.sum()
+    assert fast < slow
+
+
+def test_what_somebody_else_reads_or_the_model_gives_back_is_not_fused(load):
+    text = """
+    g (float[2, 4] x) => (float[2, 4] y, float[2, 4] z) {
+        [product] a = MatMul (x, w)
+        [kept] y = Relu (a)
+        [twice] b = Sigmoid (y)
+        [mixed] z = Mul (b, x)
+    }
+    """
+    graph = load(text, w=floats(4, 4)).graph
+    assert of(graph, "bytes_read") == {"product": 32, "twice": 32, "mixed": 64}
 
 
 # -- operators of ONNX Runtime's -----------------------------------------------------------------------------
