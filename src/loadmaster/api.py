@@ -96,16 +96,11 @@ Values = Mapping[str, Any] | Iterable[str]
 def load(source: Any, shapes: Shapes = (), *, values: Values = (), example: Any = None) -> Model:
     """What is in a file, the model called ``zoo:NAME``, or a model that is in memory.
 
-    =============================================================  ============================================
-    source                                                         gives
-    =============================================================  ============================================
-    ``.onnx``, an ``onnx.ModelProto``                              :class:`Network`
-    ``.xml`` (OpenVINO's IR), an ``openvino.Model``                :class:`Network`
-    ``.pt2``, an ``ExportedProgram``, a ``torch.nn.Module``        :class:`Network`, through OpenVINO
-    ``zoo:NAME``                                                   :class:`Network`
-    ``.json``: graph, workload                                     :class:`Graph`, :class:`Workload`
-    ``.json``: problem, profile, plan                              :class:`Problem`
-    =============================================================  ============================================
+    - ``zoo:NAME``, ``.onnx``, an ``onnx.ModelProto``, ``.xml`` (OpenVINO's IR), an ``openvino.Model``: a
+      :class:`Network`
+    - ``.pt2``, an ``ExportedProgram``, a ``torch.nn.Module`` with an example: a :class:`Network`, through OpenVINO
+    - ``.json``: a graph file gives a :class:`Graph`, a workload a :class:`Workload`, a problem, a profile or a plan a
+      :class:`Problem`
 
     A problem file says nothing about the execution model: it comes as ``concurrent``. ``openvino:FILE`` reads a
     model through OpenVINO, ``layers:FILE`` counts every layer of its IR.

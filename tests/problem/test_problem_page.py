@@ -31,7 +31,7 @@ def test_the_example_on_the_page_is_a_problem(tmp_path):
 
 @pytest.mark.parametrize("part", ["ops", "tensors", "devices"])
 def test_the_page_names_every_field(part):
-    document = dump_problem(api.problem("zoo:layered-4"))
+    document = dump_problem(api.problem("zoo:layered-24"))
     for key in (*document, *document[part][0]):
         assert f"`{key}`" in PAGE
 

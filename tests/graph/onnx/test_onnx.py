@@ -676,6 +676,10 @@ def test_a_loop_is_one_op_with_all_its_rounds(tmp_path):
     assert graph.flops[at] == 5 * (2 * 2 * 3 * 3 + 6)
     assert graph.param_bytes[at] == 9 * 4 + 8  # the weight, and the number of rounds
     assert graph.output_shapes[at] == ((2, 3), (5, 2, 3))
+    theirs = load_openvino(tmp_path / "m.onnx").graph
+    loop = [v for v, kind in enumerate(theirs.op_types) if kind in ("Loop", "TensorIterator")]
+    assert len(loop) == 1
+    assert theirs.param_bytes[loop[0]] >= 9 * 4
 
 
 def test_a_loop_whose_length_depends_on_data_counts_one_round(tmp_path):
