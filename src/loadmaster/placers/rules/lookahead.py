@@ -101,7 +101,7 @@ def _schedule(  # type: ignore[no-untyped-def]
     known, queue = np.zeros((n, devices)), np.empty(devices)
     for v in order:
         a = atom[v]
-        best, best_score, best_end, best_start, best_gap = -1, np.inf, np.inf, 0.0, 0
+        best, best_score, best_end, best_start, best_gap = np.int64(-1), np.inf, np.inf, 0.0, np.int64(0)
         for d in range(devices):
             if not may_take(d, home[a], allowed[a, d], memory[a], left[d]):
                 continue
