@@ -66,12 +66,19 @@ def read(path: str | Path, given: Given) -> Any:
 
 def _read_simplified(ov: Any, path: str | Path, given: Given) -> Any:
     """An ONNX model without the branches that are not taken: OpenVINO refuses some that it would not need."""
+    simple = simplified_onnx(path, given)
     try:
-        return ov.Core().read_model(simplified_onnx(path, given).SerializeToString())
+        return ov.Core().read_model(simple.SerializeToString())
     except (RuntimeError, ValueError, MemoryError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
+        open_branch = next((node for node in simple.graph.node if node.op_type == "If"), None)
+        if open_branch is None:
+            raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
+        name = open_branch.name or open_branch.output[0]
+        raise InputError(
+            f"{path}: OpenVINO cannot read it ({one_line(error)}) with the branch of node {name!r} (If) open: if an "
+            "input that never changes decides it, give its value",
+            option="--value",
+        ) from None
 
 
 def _holds_branches(path: str | Path) -> bool:

@@ -217,7 +217,7 @@ def insert_ops(  # type: ignore[no-untyped-def]
             if len(extra) > 0:
                 score += extra[v, d]
             if score < best_score or best < 0:
-                best, best_score, best_start, best_gap = d, score, start, g
+                best, best_score, best_start, best_gap = d, score, start, g  # type: ignore[assignment]
         if best < 0:
             return False
         if home[a] < 0:

@@ -116,7 +116,7 @@ def _schedule(  # type: ignore[no-untyped-def]
                     gap_start, gap_end, gaps, queue,
                 )  # fmt: skip
             if best < 0 or score < best_score or (score == best_score and finish < best_end):
-                best, best_score, best_end, best_start, best_gap = d, score, finish, start, g
+                best, best_score, best_end, best_start, best_gap = d, score, finish, start, g  # type: ignore[assignment]
         if best < 0:
             return False
         if home[a] < 0:
