@@ -7,17 +7,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_type_hints
 
 import msgspec
 import numpy as np
 
+from loadmaster.compiling import compilations
 from loadmaster.errors import InputError, NoPlacementError, UnsupportedError
 from loadmaster.files import check_writable, named, read_json, shown
-from loadmaster.graph import Graph, Network, is_graph, layered, load_onnx, load_openvino, parse_graph
+from loadmaster.graph import Given, Graph, Network, is_graph, layered, load_onnx, load_openvino, parse_graph
 from loadmaster.graph.workload import Split, Workload, is_split, is_workload, parse_split, parse_workload
 from loadmaster.hardware import (
     Cluster,
@@ -50,6 +52,7 @@ from loadmaster.problem import (
     evaluate,
     execution_model,
     is_problem,
+    named_model,
     parse_problem,
     place_split,
     workload_problem,
@@ -62,7 +65,17 @@ if TYPE_CHECKING:
     from loadmaster.runtime import Cache, Finding, PlanRun
     from loadmaster.runtime.openvino import DeviceSpec, ModelProfile, Net
 
-__all__ = ["compare", "configured", "evaluate", "load", "place", "problem", "read_placement"]
+__all__ = [
+    "Warmed",
+    "compare",
+    "configured",
+    "evaluate",
+    "load",
+    "place",
+    "problem",
+    "read_placement",
+    "warm",
+]
 
 DEFAULT_CLUSTER = "2acc+1cpu"
 DEFAULT_METHOD = "auto"
@@ -76,36 +89,79 @@ Shapes = Mapping[str, Sequence[int]] | Iterable[str]
 """Sizes for what an ONNX model leaves open, by name: a mapping, or texts such as ``"input=1x3x224x224"``."""
 
 
-def load(source: str | Path, shapes: Shapes = ()) -> Model:
-    """What is in a file, or the model called ``zoo:NAME``.
+Values = Mapping[str, Any] | Iterable[str]
+"""Values of inputs that are the same in every run, by name: a mapping, or texts such as ``"sr=16000"``."""
 
-    An ONNX model (``.onnx``), an OpenVINO IR (``.xml``) or a name of the zoo gives a :class:`Network`, a graph
-    file a :class:`Graph`, a workload file a :class:`Workload`, a problem file, a profile or a plan a :class:`Problem`
-    (a problem file does not name an execution model and is loaded as ``concurrent``). ``openvino:FILE`` reads
-    a model through OpenVINO, ``layers:FILE`` counts every layer of its IR. ``shapes`` are for models
-    (:func:`loadmaster.graph.load_onnx`, :func:`loadmaster.graph.load_openvino`).
+
+def load(source: Any, shapes: Shapes = (), *, values: Values = (), example: Any = None) -> Model:
+    """What is in a file, the model called ``zoo:NAME``, or a model that is in memory.
+
+    - ``zoo:NAME``, ``.onnx``, an ``onnx.ModelProto``, ``.xml`` (OpenVINO's IR), an ``openvino.Model``: a
+      :class:`Network`
+    - ``.pt2``, an ``ExportedProgram``, a ``torch.nn.Module`` with an example: a :class:`Network`, through OpenVINO
+    - ``.json``: a graph file gives a :class:`Graph`, a workload a :class:`Workload`, a problem, a profile or a plan a
+      :class:`Problem`
+
+    A problem file says nothing about the execution model: it comes as ``concurrent``. ``openvino:FILE`` reads a
+    model through OpenVINO, ``layers:FILE`` counts every layer of its IR.
+
+    Parameters
+    ----------
+    shapes : for models, sizes of what they leave open (:func:`loadmaster.graph.load_onnx`,
+        :func:`loadmaster.graph.load_openvino`).
+    values : for models, values of inputs that are the same in every run, e.g. ``{"sr": 16000}``: such an input
+        becomes a constant, and what depends on it is folded.
+    example : for a ``torch.nn.Module``, an example of its inputs: a tensor, a tuple of them, or a dict.
 
     Raises
     ------
     InputError : the file does not exist, is none of these, or is not valid.
     """
+    given = Given(shapes, values)
+    if not isinstance(source, str | Path):
+        return _loaded_object(source, given, example)
+    if example is not None:
+        raise InputError(f"an example is given for {source}, which is no torch.nn.Module: leave it out")
     text = str(source)
     scheme, file = _scheme(text)
     if scheme is not None:
-        return load_openvino(file, shapes, counting="layers" if scheme == "layers" else "ops")
+        return load_openvino(file, given, counting="layers" if scheme == "layers" else "ops")
     if text.lower().endswith(".onnx"):
-        return load_onnx(source, shapes)
-    if shapes:
+        return load_onnx(source, given)
+    if given or given.constants:
         raise InputError(
-            f"shapes are given for {text}, which is neither an ONNX nor an OpenVINO model: leave them out"
+            f"shapes or values are given for {text}, which is not an ONNX model, nor one of OpenVINO or "
+            "PyTorch: leave them out"
         )
     if text.startswith("zoo:"):
         from loadmaster import zoo
 
         return zoo.model(text.removeprefix("zoo:"))
-    data = read_json(source)
+    data = read_json(source, "a model, a workload, a graph, a problem or a plan")
     with named(text):
         return _parsed(data, text)
+
+
+def _loaded_object(source: Any, given: Given, example: Any) -> Model:
+    """A model that is in memory; libraries are told by the name of the class, none is imported for that."""
+    if isinstance(source, Graph | Network | Workload | Problem):
+        if given or given.constants or example is not None:
+            raise InputError(
+                "shapes, values or an example are given for what is loaded already: leave them out"
+            )
+        return source
+    home = type(source).__module__.partition(".")[0]
+    if home == "onnx":
+        return load_onnx(source, given)
+    known = home in ("openvino", "torch") or any(
+        kind.__module__.startswith("torch.") for kind in type(source).__mro__
+    )
+    if not known:
+        raise InputError(
+            f"a {type(source).__name__} cannot be loaded: give a file, zoo:NAME, a torch.nn.Module with an example, an "
+            "ExportedProgram, an openvino.Model or an onnx.ModelProto"
+        )
+    return load_openvino(source, given, example=example)
 
 
 def _parsed(data: Any, text: str) -> Model:
@@ -122,9 +178,12 @@ def _parsed(data: Any, text: str) -> Model:
         return parse_workload(data, text)
     if is_split(data):
         raise InputError(
-            f"{text}: is a split of a workload: give the workload itself, and the split as --placement"
+            f"{text}: is a split of a workload: give the workload itself, and the split as the placement",
+            option="--placement",
         )
-    raise InputError(f"{text}: is not a workload, a graph, a problem or a plan, nor called *.onnx or *.xml")
+    raise InputError(
+        f"{text}: is not a workload, a graph, a problem or a plan, nor called *.onnx, *.xml or *.pt2"
+    )
 
 
 def _scheme(text: str) -> tuple[str | None, str]:
@@ -132,11 +191,11 @@ def _scheme(text: str) -> tuple[str | None, str]:
     scheme, separator, file = text.partition(":")
     if separator and scheme in ("openvino", "layers"):
         return scheme, file
-    return ("openvino", text) if text.lower().endswith(".xml") else (None, text)
+    return ("openvino", text) if text.lower().endswith((".xml", ".pt2")) else (None, text)
 
 
 def problem(
-    source: str | Path | Model,
+    source: Any,
     cluster: str | Cluster | None = None,
     model: str | ExecutionModel | None = None,
     *,
@@ -144,6 +203,7 @@ def problem(
     scale_to: str | Mapping[str, float] | None = None,
     precision: str | None = None,
     shapes: Shapes = (),
+    values: Values = (),
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
     **settings: str | int | None,
@@ -152,22 +212,21 @@ def problem(
 
     Parameters
     ----------
-    source : a file, ``zoo:NAME``, or what :func:`load` returned.
+    source : a file, ``zoo:NAME``, or whatever else :func:`load` takes or has returned.
     cluster : for a graph alone, the devices (a preset's name or a TOML file, by default ``2acc+1cpu``); op
         times follow from their speeds. Workloads and problems bring their devices.
-    costs : for a graph alone, a CSV or JSON table of op times per device, used instead of estimates.
-    scale_to : for a graph alone, the total time of all ops on a device (``"cpu=0.0128,gpu=12ms"``): its op times
-        are scaled to match.
-    precision : for a graph alone, the precision of estimated op times, by default ``fp32``.
-    shapes : for an ONNX file, sizes of inputs or dimensions that are not fixed (:func:`load`).
-    model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``. By default ``pipeline`` for workloads,
-        what the problem says for problems and plans, and ``concurrent`` for all else.
+    costs : for a graph alone, a CSV or JSON table of op times per device, in place of the speeds.
+    scale_to : for a graph alone, what all ops together take on a device (``"cpu=0.0128,gpu=12ms"``): its op
+        times are multiplied to meet that.
+    precision : for a graph alone, the number format whose peak speed counts, by default ``fp32``.
+    shapes, values : for a model, sizes of what it leaves open, and values of inputs that never change (:func:`load`).
+    model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``, also with settings (``pipeline:chain``). By
+        default ``pipeline`` for workloads, what the problem says for problems and plans, and ``concurrent`` for all
+        else.
     pins, forbids : rules ``"ops=device"``; ops by name or regular expression.
     settings : settings of the execution model; None keeps the default.
     """
-    if shapes and not isinstance(source, str | Path):
-        raise InputError("shapes are given for a model that is loaded already: give them to load()")
-    loaded = load(source, shapes) if isinstance(source, str | Path) else source
+    loaded = load(source, shapes, values=values)
     if cluster is not None and not isinstance(loaded, Graph | Network):
         what = "a workload" if isinstance(loaded, Workload) else "a problem"
         raise InputError(f"a cluster is given for {what}, which brings its own devices: leave it out")
@@ -217,10 +276,14 @@ def _execution_model(
 ) -> ExecutionModel:
     """The model of that name with fresh settings, or the given or default one with some settings changed."""
     if isinstance(model, str):
-        return execution_model(model, **settings)
+        base = named_model(model)
+        return execution_model(base.name, **{**base.settings, **_given(settings)})
     base = model or default
-    given = {key: value for key, value in settings.items() if value is not None}
-    return execution_model(base.name, **{**base.settings, **given})
+    return execution_model(base.name, **{**base.settings, **_given(settings)})
+
+
+def _given(settings: Mapping[str, str | int | None]) -> dict[str, str | int]:
+    return {key: value for key, value in settings.items() if value is not None}
 
 
 def place(
@@ -321,6 +384,51 @@ def _warm_up(placer: Placer, problem: Problem) -> None:
 _warm: set[tuple[str, ExecutionModel, int]] = set()
 
 
+class Warmed(NamedTuple):
+    """What was made ready for an execution model: its text, kernels that had to be compiled, and seconds."""
+
+    model: str
+    kernels: int
+    seconds: float
+
+
+def warm(
+    method: str | Placer = DEFAULT_METHOD,
+    models: Iterable[str] = ("serial", "concurrent", "pipeline", "pipeline:chain", "offload"),
+    *,
+    cluster: str | Cluster | None = None,
+    on_start: Callable[[str], None] = lambda model: None,
+) -> list[Warmed]:
+    """Compile ahead of time what a method needs, for each of some execution models that it supports.
+
+    The kernels are kept beside the modules (or where ``NUMBA_CACHE_DIR`` says), for all later processes. A tiny
+    problem is placed and evaluated on the cluster (by default ``2acc+1cpu``); nothing else is done. Some kernels are
+    made for a number of devices, so that it matters how many the cluster has.
+
+    Raises
+    ------
+    UnsupportedError : the method supports none of the models.
+    """
+    placer, done, reason = configured(method), list[Warmed](), ""
+    for text in models:
+        example = problem("zoo:layered-24", cluster, model=text)
+        why = placer.supports(example)
+        if why is not None:
+            reason = reason or why
+            continue
+        on_start(text)
+        began = time.perf_counter()
+        with compilations() as compiled:
+            _warm_up(get_placer("single"), example)
+            _warm_up(placer, example)
+            found = get_placer("single").place(example, budget=Budget(evaluations=1))
+            evaluate(example, found.placement)
+        done.append(Warmed(text, compiled.count, time.perf_counter() - began))
+    if not done:
+        raise UnsupportedError(f"the method {placer.name} supports none of these models: {reason}")
+    return done
+
+
 def compare(
     problem: Problem,
     methods: Sequence[str | Placer],
@@ -402,7 +510,7 @@ def _require_support(placer: Placer, problem: Problem) -> None:
 
 def read_placement(
     path: str | Path,
-    source: str | Path | Model,
+    source: Any,
     cluster: str | Cluster | None = None,
     model: str | ExecutionModel | None = None,
     *,
@@ -410,6 +518,7 @@ def read_placement(
     scale_to: str | Mapping[str, float] | None = None,
     precision: str | None = None,
     shapes: Shapes = (),
+    values: Values = (),
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
     **settings: str | int | None,
@@ -425,10 +534,12 @@ def read_placement(
     ------
     InputError : the file is none of these, is a plan for another model, or does not fit the ops and devices.
     """
-    data = read_json(path)
-    loaded = load(source, shapes) if isinstance(source, str | Path) else source
-    if is_plan(data):
-        plan = Plan.parse(data, str(path))
+    data = read_json(path, "a placement")
+    plan = Plan.parse(data, str(path)) if is_plan(data) else None
+    if plan is not None and isinstance(source, str | Path):
+        values = values or plan.values
+    loaded = load(source, shapes, values=values)
+    if plan is not None:
         graph = loaded if isinstance(loaded, Graph) else loaded.graph
         if plan.graph_hash != graph.digest:
             raise InputError(
@@ -447,6 +558,7 @@ def read_placement(
         scale_to=scale_to,
         precision=precision,
         shapes=(),
+        values=(),
         pins=pins,
         forbids=forbids,
         **settings,
@@ -714,6 +826,7 @@ def profile(
     devices: Sequence[DeviceSpec],
     shapes: Shapes = (),
     *,
+    values: Values = (),
     cache: Cache | None = None,
     refresh: bool = False,
     clock: str = "wall",
@@ -722,8 +835,9 @@ def profile(
     """Measure what every op takes on every device, and what a cut costs; ``problem()`` of it is to be placed."""
     from loadmaster.runtime import engine
 
+    given = Given(shapes, values)
     found: ModelProfile = engine(runtime).profile_model(
-        model, devices, shapes, cache=cache, refresh=refresh, clock=clock
+        model, devices, given, cache=cache, refresh=refresh, clock=clock
     )
     return found
 
@@ -734,6 +848,7 @@ def run(
     devices: Sequence[DeviceSpec] | None = None,
     shapes: Shapes = (),
     *,
+    values: Values = (),
     samples: int = 30,
     baselines: bool = True,
     clock: str = "wall",
@@ -752,7 +867,7 @@ def run(
         model,
         plan,
         devices,
-        shapes,
+        Given(shapes, values or plan.values),
         samples=samples,
         baselines=baselines,
         clock=clock,
@@ -767,6 +882,7 @@ def open_plan(
     devices: Sequence[DeviceSpec] | None = None,
     shapes: Shapes = (),
     *,
+    values: Values = (),
     runtime: str | None = None,
 ) -> Net:
     """A model ready to run by a plan: ``with loadmaster.open(model, plan) as net: y = net(x)``.
@@ -779,16 +895,18 @@ def open_plan(
     if runtime is None:
         made_by = loaded.problem().cluster.devices[0].model.partition(" ")[0]
         runtime = "onnxruntime" if made_by == "onnxruntime" else "openvino"
-    found: Net = engine(runtime).open_plan(model, loaded, devices, shapes)
+    found: Net = engine(runtime).open_plan(model, loaded, devices, Given(shapes, values or loaded.values))
     return found
 
 
-def lint(plan: Plan, model: str | Path | None = None, shapes: Shapes = ()) -> list[Finding]:
+def lint(
+    plan: Plan, model: str | Path | None = None, shapes: Shapes = (), *, values: Values = ()
+) -> list[Finding]:
     """What is wrong or foolish about a plan, and whether it fits a model."""
     from loadmaster import runtime
 
     network = None
     if model is not None:
         counting = "layers" if "Constant" in plan.problem().graph.op_types else "ops"
-        network = load_openvino(model, shapes, counting=counting)
+        network = load_openvino(model, shapes, values=values or plan.values, counting=counting)
     return runtime.lint(plan.problem(), plan.placement(), network)

@@ -33,7 +33,15 @@ __all__ = [
 
 
 class LoadmasterError(Exception):
-    """Base of all errors that Loadmaster raises on purpose; the message is one sentence for the user."""
+    """Base of all errors that Loadmaster raises on purpose; the message is one sentence for the user.
+
+    The sentence fits a caller in Python. ``option`` is what the command line calls the thing to change; it says so
+    behind the sentence.
+    """
+
+    def __init__(self, *arguments: object, option: str = "") -> None:
+        super().__init__(*arguments)
+        self.option = option
 
 
 class InputError(LoadmasterError, ValueError):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from loadmaster import __version__
 from loadmaster.errors import InputError
 from loadmaster.files import Record, read_json, shown, write_atomically
+from loadmaster.graph import Given
 from loadmaster.notebook import facts_html, rows_html
 from loadmaster.packed import finite, pack_problem, plain, unpack_problem
 from loadmaster.problem import Placement, Point, Problem, Solution, execution_model
@@ -83,13 +84,23 @@ class Plan:
         """The digest of the model's graph: a plan fits a model of the same hash."""
         return str(self.document["graph"]["hash"])
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """Values of the model's inputs that were made constants before it was placed, by name; mostly none."""
+        return dict(self.document.get("values") or {})
+
     # -- making and reading ----------------------------------------------------------------------------------
 
     @staticmethod
     def from_solution(
-        problem: Problem, solution: Solution, *, measured: Mapping[str, Any] | None = None
+        problem: Problem,
+        solution: Solution,
+        *,
+        measured: Mapping[str, Any] | None = None,
+        values: Mapping[str, Any] | None = None,
     ) -> Plan:
-        """The plan of a solution; ``measured`` is what a runtime found when it ran the plan."""
+        """The plan of a solution; ``measured`` is what a runtime found when it ran the plan, ``values`` are those of
+        inputs that were made constants."""
         return Plan(
             {
                 "format": FORMAT,
@@ -97,6 +108,7 @@ class Plan:
                 "graph": {"name": problem.graph.name, "hash": problem.graph.digest},
                 "history": [[point.seconds, point.evaluations, point.cost] for point in solution.history],
                 "measured": None if measured is None else plain(measured),
+                **({"values": plain(values)} if values else {}),
                 "problem": pack_problem(problem),
                 "versions": versions(),
             }
@@ -110,7 +122,7 @@ class Plan:
         ------
         InputError : the file does not exist, is not a plan, has another version, or is damaged.
         """
-        return Plan.parse(read_json(path), str(path))
+        return Plan.parse(read_json(path, "a plan (what place -o writes)"), str(path))
 
     @staticmethod
     def parse(data: Any, source: str) -> Plan:
@@ -127,6 +139,8 @@ class Plan:
         graph.text("hash")
         _check_measured(record)
         record.text("tolerance", "")
+        if "values" in record.value:
+            Given((), Record(record.get("values"), f"{source}: values").value)
         plan = Plan(data, source)
         plan.solution()
         _check_devices(record, plan.problem())

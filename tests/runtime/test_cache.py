@@ -29,7 +29,7 @@ def test_what_is_kept_is_found_by_everything_it_depends_on(tmp_path):
 def test_a_damaged_cache_is_refused_before_anything_is_measured(tmp_path):
     path = tmp_path / "cache.sqlite"
     path.write_bytes(b"this is not a database, but long enough to look like one" * 20)
-    with pytest.raises(InputError, match="delete it, or give another file as --cache"):
+    with pytest.raises(InputError, match="delete it, or give another file as the cache"):
         Cache(path)
 
 

@@ -14,7 +14,14 @@ from typer.core import TyperGroup
 
 from loadmaster import __version__
 from loadmaster.cli import _catalogue, _learning, _placing, _plans, _running, _studies
-from loadmaster.cli._failures import UNEXPECTED, is_for_click, one_sentence, silence_warnings, unexpected
+from loadmaster.cli._failures import (
+    UNEXPECTED,
+    is_for_click,
+    missing_package,
+    one_sentence,
+    silence_warnings,
+    unexpected,
+)
 from loadmaster.cli._output import say
 from loadmaster.cli._startup import calm_collector, keep_output_clean
 from loadmaster.errors import InfeasibleError, LoadmasterError, RunError, UndecidedError
@@ -34,6 +41,9 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             say("interrupted before there was a result")
             raise typer.Exit(130) from None
+        except ModuleNotFoundError as error:
+            say(missing_package(error) or unexpected(error))
+            raise typer.Exit(2 if missing_package(error) else UNEXPECTED) from None
         except Exception as error:
             if is_for_click(error):
                 raise
@@ -92,6 +102,7 @@ for _command in (
     _placing.compare,
     _catalogue.methods,
     _catalogue.clusters,
+    _catalogue.warm,
     _plans.export,
     _plans.report,
     _plans.explain,

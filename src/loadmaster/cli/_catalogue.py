@@ -8,8 +8,9 @@ import typer
 
 from loadmaster.cli._options import Json
 from loadmaster.cli._output import print_result, say
+from loadmaster.cli._startup import start_numba
 
-__all__ = ["clusters", "methods", "zoo_commands"]
+__all__ = ["clusters", "methods", "warm", "zoo_commands"]
 
 zoo_commands = typer.Typer(
     help="List the models in the zoo, or export one.",
@@ -26,6 +27,36 @@ def methods(as_json: Json = False) -> None:
     for sentence in api.broken_methods():
         say(sentence)
     print_result(documents, as_json, lambda: report.methods_table(documents))
+
+
+def warm(
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="The method to make ready; see 'loadmaster methods'.")
+    ] = "auto",
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="NAME", help="An execution model, e.g. pipeline:chain; by default all."
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="C", help="Whose number of devices to compile for; default 2acc+1cpu."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compile ahead of time what a method needs, so that the first 'place' does not have to wait for it."""
+    start_numba()
+    from loadmaster import api, report
+
+    def started(name: str) -> None:
+        say(f"compiling what {method} needs under {name} …")
+
+    chosen = {"models": model} if model else {}
+    documents = [found._asdict() for found in api.warm(method, cluster=cluster, on_start=started, **chosen)]
+    print_result(documents, as_json, lambda: report.warm_table(documents))
 
 
 def clusters(

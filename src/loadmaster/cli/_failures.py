@@ -15,12 +15,14 @@ import typer
 from loadmaster import __version__
 from loadmaster.errors import LoadmasterError
 
-__all__ = ["UNEXPECTED", "is_for_click", "one_sentence", "silence_warnings", "unexpected"]
+__all__ = ["UNEXPECTED", "is_for_click", "missing_package", "one_sentence", "silence_warnings", "unexpected"]
 
 UNEXPECTED = 70
 """The exit code of a mistake in Loadmaster itself (``EX_SOFTWARE`` of sysexits.h)."""
 USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """What the option parser raises. Typer brings a parser of its own along or uses click's, as the version has it."""
+EXTRAS = {"matplotlib": "reproduce", "onnx": "onnx", "openvino": "openvino", "torch": "learn"}
+"""Package -> the extra of Loadmaster's that it comes with."""
 LONGEST = 2000
 """Characters of a message; names from a file can be of any length."""
 
@@ -28,6 +30,8 @@ LONGEST = 2000
 def one_sentence(error: LoadmasterError) -> str:
     """The message on one line, of bounded length, without control characters."""
     text = " ".join(str(error).split())
+    if error.option:
+        text = f"{text} ({error.option})"
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
@@ -51,6 +55,14 @@ def unexpected(error: Exception) -> str:
     except OSError as trouble:
         return f"error: this is a bug in Loadmaster ({what}; no details: {trouble.strerror}): {report}"
     return f"error: this is a bug in Loadmaster ({what}): {report}; the details are in {path}"
+
+
+def missing_package(error: ModuleNotFoundError) -> str | None:
+    """The sentence about a package that comes with an extra and is not installed; None for any other module."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return None
+    return f"error: this needs the package {package}: pip install 'loadmaster[{EXTRAS[package]}]'"
 
 
 def silence_warnings() -> None:

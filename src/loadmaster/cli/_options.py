@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from loadmaster.cli._startup import start_numba
+from loadmaster.cli._startup import announce_compiling, start_numba
 from loadmaster.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "Seed",
     "Shapes",
     "Time",
+    "Values",
     "read_parameters",
     "read_seconds",
     "takes_problem",
@@ -41,7 +42,7 @@ File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="ONNX or OpenVINO model, workload, graph or problem file, plan, or zoo:NAME.",
+        help="ONNX, OpenVINO or PyTorch (.pt2) model, workload, graph or problem file, plan, or zoo:NAME.",
         show_default=False,
     ),
 ]
@@ -54,6 +55,12 @@ Shape = Annotated[
         "--shape",
         metavar="X=1x3x…",
         help="Shape of a model input; for ONNX also the size of a named dimension.",
+    ),
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value", metavar="X=NUMBER", help="Value of a model's input that is the same in every run."
     ),
 ]
 ClusterName = Annotated[
@@ -161,9 +168,17 @@ class Asked:
     file: str
     settings: dict[str, Any]
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """Values of inputs that never change, as given."""
+        from loadmaster.graph import Given
+
+        return Given((), self.settings["values"]).constants
+
     def problem(self) -> Problem:
         """The problem."""
         start_numba()
+        announce_compiling()
         from loadmaster import api
 
         return api.problem(self.file, **self.settings)
@@ -171,6 +186,7 @@ class Asked:
     def placement(self, path: str) -> tuple[Problem, Placement]:
         """A placement from a file, and the problem that it refers to."""
         start_numba()
+        announce_compiling()
         from loadmaster import api
 
         return api.read_placement(path, self.file, **self.settings)
@@ -179,6 +195,7 @@ class Asked:
 def _asked(
     file: File,
     shape: Shape = None,
+    value: Values = None,
     cluster: ClusterName = None,
     costs: CostsFile = None,
     scale_to: ScaleTo = None,
@@ -199,6 +216,7 @@ def _asked(
             "cluster": cluster,
             "model": model,
             "shapes": shape or (),
+            "values": value or (),
             "pins": pin or (),
             "forbids": forbid or (),
             "costs": costs,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli._options import Json, PlanFile, Shapes, read_seconds
+from loadmaster.cli._options import Json, PlanFile, Shapes, Values, read_seconds
 from loadmaster.cli._output import print_result, say
 from loadmaster.errors import InputError, LoadmasterError
 
@@ -227,6 +227,7 @@ def lint(
         str | None, typer.Option("--model", metavar="MODEL", help="Model to check the plan against.")
     ] = None,
     shape: Shapes = None,
+    value: Values = None,
     as_json: Json = False,
 ) -> None:
     """Check a plan for errors and likely mistakes.
@@ -237,7 +238,7 @@ def lint(
     from loadmaster.plan import Plan
     from loadmaster.report import to_json
 
-    findings = api.lint(Plan.load(plan), model, shape or ())
+    findings = api.lint(Plan.load(plan), model, shape or (), values=value or ())
     if as_json:
         typer.echo(to_json([finding.document() for finding in findings]))
     else:

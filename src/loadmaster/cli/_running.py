@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadmaster.cli._options import Forbid, Json, Pin, ReportFile, Shapes, read_parameters, read_seconds
+from loadmaster.cli._options import (
+    Forbid,
+    Json,
+    Pin,
+    ReportFile,
+    Shapes,
+    Values,
+    read_parameters,
+    read_seconds,
+)
 from loadmaster.cli._output import print_result, say
 from loadmaster.cli._plans import write_report
 
@@ -16,7 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["devices", "optimize", "profile", "run"]
 
 Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="OpenVINO IR (.xml) or ONNX model.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="OpenVINO IR (.xml), ONNX or PyTorch (.pt2) model.",
+        show_default=False,
+    ),
 ]
 DeviceList = Annotated[
     list[str] | None,
@@ -68,6 +82,7 @@ def profile(
     model: Model,
     device: DeviceList = None,
     shape: Shapes = None,
+    value: Values = None,
     cache: CacheFile = None,
     refresh: Annotated[bool, typer.Option("--refresh", help="Ignore cached measurements.")] = False,
     cut_fused: Annotated[bool, typer.Option("--cut-fused", help="Allow splitting fused ops.")] = False,
@@ -93,7 +108,16 @@ def profile(
     if output is not None:
         check_writable(output)
     kept = api.cache(cache)
-    found = api.profile(model, specs, shape or (), cache=kept, refresh=refresh, clock=clock, runtime=runtime)
+    found = api.profile(
+        model,
+        specs,
+        shape or (),
+        values=value or (),
+        cache=kept,
+        refresh=refresh,
+        clock=clock,
+        runtime=runtime,
+    )
     document = report.profile_document(found)
     if output is not None:
         problem = found.problem(cut_fused=cut_fused)
@@ -108,6 +132,7 @@ def run(
     plan: Annotated[str, typer.Option("--plan", metavar="PLAN", help="Plan file written by 'place -o'.")],
     device: DeviceList = None,
     shape: Shapes = None,
+    value: Values = None,
     samples: Annotated[int, typer.Option(min=3, help="Clean samples per candidate.")] = 30,
     baselines: Annotated[
         bool, typer.Option(help="Also measure each device alone and OpenVINO HETERO's own placement.")
@@ -138,6 +163,7 @@ def run(
         loaded,
         specs,
         shape or (),
+        values=value or (),
         samples=samples,
         baselines=baselines,
         clock=clock,
@@ -183,6 +209,7 @@ def optimize(
     forbid: Forbid = None,
     tolerance: ToleranceText = None,
     shape: Shapes = None,
+    value: Values = None,
     samples: Annotated[int, typer.Option(min=3, help="Clean samples per candidate.")] = 30,
     clock: Annotated[
         str,
@@ -207,6 +234,7 @@ def optimize(
     from loadmaster import api
     from loadmaster import optimize as main_job
     from loadmaster.files import check_writable
+    from loadmaster.graph import Given
 
     specs = api.parse_devices(device) if device else api.one_device_per_core()
     seconds = read_seconds(budget, "--budget")
@@ -218,7 +246,7 @@ def optimize(
     found = main_job.optimize(
         model,
         specs,
-        shape or (),
+        Given(shape or (), value or ()),
         budget=seconds,
         model=execution,
         method=method,

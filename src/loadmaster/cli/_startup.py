@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 
-__all__ = ["calm_collector", "keep_output_clean", "start_numba"]
+__all__ = ["announce_compiling", "calm_collector", "keep_output_clean", "start_numba"]
 
 _BLAS = "scipy.linalg.cython_blas"
 
@@ -54,3 +54,18 @@ def start_numba() -> None:
         import numba.np.arraymath  # noqa: F401
     finally:
         del sys.modules[_BLAS]
+
+
+def announce_compiling() -> None:
+    """Say on standard error when kernels are being compiled; on a terminal, the line of progress says it."""
+    if sys.stderr.isatty():
+        return
+    from loadmaster.cli._output import say
+    from loadmaster.compiling import on_compiling
+
+    on_compiling(
+        lambda: say(
+            "compiling kernels, once for this machine: it takes a minute or two, which is no part of the budget "
+            "('loadmaster warm' does it ahead) …"
+        )
+    )

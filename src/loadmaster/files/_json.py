@@ -14,6 +14,7 @@ import msgspec
 
 from loadmaster.errors import InputError
 from loadmaster.files._bytes import read_bytes
+from loadmaster.files._kinds import kind_of
 
 __all__ = ["Record", "named", "parse_json", "read_json", "shown"]
 
@@ -27,14 +28,22 @@ SHOWN = 80
 KEY_END = re.compile(rb'"\s*:')
 
 
-def read_json(path: str | Path) -> Any:
-    """The content of a JSON file; plain lists, dicts and numbers.
+def read_json(path: str | Path, wanted: str = "a JSON file") -> Any:
+    """The content of a JSON file; plain lists, dicts and numbers. ``wanted`` is named where it is of another kind.
 
     Raises
     ------
     InputError : the file is not there, cannot be read, or is not JSON that :func:`parse_json` takes.
     """
-    return parse_json(read_bytes(path), str(path))
+    content = read_bytes(path)
+    try:
+        return parse_json(content, str(path))
+    except InputError:
+        kind = None if content.lstrip()[:1] in (b"{", b"[") else kind_of(path, content)
+        if kind is None:
+            raise
+        what, advice = kind
+        raise InputError(f"{path}: is {what}, not {wanted}{f': {advice}' if advice else ''}") from None
 
 
 def parse_json(text: bytes, source: str) -> Any:

@@ -8,6 +8,7 @@ from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._check import check_graph
 from loadmaster.graph._constants import constant_valued
 from loadmaster.graph._file import dump_graph, is_graph, parse_graph
+from loadmaster.graph._given import Given
 from loadmaster.graph._graph import Graph
 from loadmaster.graph._layered import layered
 from loadmaster.graph._network import Network
@@ -15,6 +16,7 @@ from loadmaster.graph.onnx import load_onnx
 from loadmaster.graph.openvino import load_openvino
 
 __all__ = [
+    "Given",
     "Graph",
     "GraphBuilder",
     "Network",

@@ -9,6 +9,7 @@ from typing import Any
 
 from loadmaster import api
 from loadmaster.errors import BusyError, InputError, RunError
+from loadmaster.graph import Given
 from loadmaster.optimize._budget import Spending, monotonic
 from loadmaster.optimize._search import Search, Tried
 from loadmaster.placers import Placer
@@ -177,9 +178,11 @@ def optimize(
     """
     placer = api.configured(method, parameters)
     if model not in MODELS:
-        raise InputError(f"--model {model!r}: there is a runtime for {', '.join(MODELS)}")
+        raise InputError(f"the model {model!r}: there is a runtime for {', '.join(MODELS)}", option="--model")
     if len(devices) < 2:
-        raise InputError("there is nothing to place on one device: give at least two, e.g. --device B=cpu")
+        raise InputError(
+            "there is nothing to place on one device: give at least two, e.g. B=cpu", option="--device"
+        )
     stated = None if tolerance is None else Tolerance.parse(tolerance)
     job = _Job(
         path,
@@ -523,7 +526,7 @@ class _Job:
             | ({} if line.measurement is None else line.measurement.document())
             for line in lines
         ]
-        plan = Plan.from_solution(problem, solution, measured=known)
+        plan = Plan.from_solution(problem, solution, measured=known, values=Given(self.shapes).constants)
         more: dict[str, Any] = {} if self.tolerance is None else {"tolerance": self.tolerance.text}
         if placed and best is not None and not self.serial:  # run it later as it was measured
             more["pieces"] = [[piece.device, list(piece.ops)] for piece in best.pieces]

@@ -16,6 +16,7 @@ from loadmaster.problem._model import (
     Pipeline,
     Serial,
     execution_model,
+    named_model,
 )
 from loadmaster.problem._placement import OPTIMAL_GAP, Placement, Point, Solution, relative_gap
 from loadmaster.problem._problem import Problem
@@ -49,6 +50,7 @@ __all__ = [
     "execution_model",
     "forward_arcs",
     "is_problem",
+    "named_model",
     "parse_problem",
     "place_split",
     "relative_gap",

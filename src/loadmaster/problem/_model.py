@@ -11,7 +11,16 @@ from typing import ClassVar, Literal, get_args, get_type_hints
 from loadmaster.errors import InputError
 from loadmaster.files import shown
 
-__all__ = ["MODELS", "Concurrent", "ExecutionModel", "Offload", "Pipeline", "Serial", "execution_model"]
+__all__ = [
+    "MODELS",
+    "Concurrent",
+    "ExecutionModel",
+    "Offload",
+    "Pipeline",
+    "Serial",
+    "execution_model",
+    "named_model",
+]
 
 
 @dataclass(frozen=True)
@@ -110,3 +119,47 @@ def execution_model(name: str, /, **settings: str | int | None) -> ExecutionMode
             its = f"its settings are {', '.join(sorted(known))}" if known else "it has none"
             raise InputError(f"the {name} model has no setting {shown(key)}: {its}")
     return model(**given)
+
+
+def named_model(text: str) -> ExecutionModel:
+    """The execution model that a text names, with the settings behind a colon.
+
+    A setting is ``NAME=VALUE``, or the value alone where only one setting of the model has it.
+
+    >>> named_model("serial")
+    Serial()
+    >>> named_model("pipeline:chain,comm=overlap")
+    Pipeline(contiguity='chain', comm='overlap', objective='sum')
+
+    Raises
+    ------
+    InputError : the model is unknown, or a setting is unknown to it or has an unknown value.
+    """
+    name, _, rest = text.partition(":")
+    if name not in MODELS:
+        return execution_model(name)
+    settings: dict[str, str | int | None] = {}
+    for entry in filter(None, (entry.strip() for entry in rest.split(","))):
+        key, separator, value = entry.partition("=")
+        if not separator:
+            key, value = _setting_with(name, entry), entry
+        if key in settings:
+            raise InputError(f"the execution model {shown(text)} has the setting {key!r} twice")
+        settings[key] = int(value) if value.isdecimal() and len(value) < 10 else value
+    return execution_model(name, **settings)
+
+
+def _setting_with(name: str, value: str) -> str:
+    """The one setting of a model that can have a value."""
+    hints = get_type_hints(MODELS[name])
+    names = [
+        field.name
+        for field in fields(MODELS[name])
+        if value in get_args(hints[field.name]) or (hints[field.name] is int and value.isdecimal())
+    ]
+    if len(names) != 1:
+        choices = " or ".join(f"{key}={value}" for key in names)
+        if choices:
+            raise InputError(f"the {name} model: {shown(value)} may be two settings: write {choices}")
+        raise InputError(f"the {name} model has no setting {shown(value)}: write NAME=VALUE")
+    return names[0]

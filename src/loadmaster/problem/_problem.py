@@ -17,7 +17,7 @@ from loadmaster.graph.order import csr_from_pairs, sum_by
 from loadmaster.hardware import Cluster
 from loadmaster.problem import _ranks
 from loadmaster.problem._exact_ranks import exact_ranks
-from loadmaster.problem._model import ExecutionModel
+from loadmaster.problem._model import ExecutionModel, named_model
 from loadmaster.problem._notebook import problem_html
 from loadmaster.problem._numbers import reject_bad_numbers
 from loadmaster.problem._rules import classes_of, pins_and_forbids
@@ -87,7 +87,7 @@ class Problem:
     def make(
         graph: Graph,
         cluster: Cluster,
-        model: ExecutionModel,
+        model: ExecutionModel | str,
         *,
         time: npt.ArrayLike,
         size: npt.ArrayLike | None = None,
@@ -109,6 +109,7 @@ class Problem:
     ) -> Problem:
         """A problem from arrays, with what is left out taken from the graph and the cluster.
 
+        ``model`` is an execution model, or its name: ``"serial"``, or with settings ``"pipeline:chain,overlap"``.
         Transfers come from the cluster's links: ``send`` and ``recv`` are the links to and from the host.
         ``memory`` is by default the parameter bytes plus the bytes written, ``resident`` the parameter bytes
         alone (or ``memory``, where that is given and ``resident`` is not).
@@ -131,7 +132,7 @@ class Problem:
         return Problem(
             graph=graph,
             cluster=cluster,
-            model=model,
+            model=named_model(model) if isinstance(model, str) else model,
             time=np.array(time, np.float64).reshape((0, len(cluster)) if graph.n == 0 else np.shape(time)),
             size=array(size, graph.tensor_bytes),
             latency=array(latency, links),

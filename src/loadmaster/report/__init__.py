@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         problem_tables,
         show,
         solution_tables,
+        warm_table,
     )
     from loadmaster.report._trace import trace_document
 
@@ -70,6 +71,7 @@ __all__ = [
     "solution_tables",
     "to_json",
     "trace_document",
+    "warm_table",
     "zoo_table",
 ]
 
@@ -102,6 +104,7 @@ _HOME = {
             "problem_tables",
             "show",
             "solution_tables",
+            "warm_table",
         ),
         "_tables",
     ),

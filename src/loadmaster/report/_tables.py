@@ -19,6 +19,7 @@ __all__ = [
     "problem_tables",
     "show",
     "solution_tables",
+    "warm_table",
 ]
 
 STOPPED = {"finished": "finished", "budget": "budget used up", "interrupted": "interrupted"}
@@ -213,4 +214,12 @@ def methods_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
             ", ".join(document["models"]) if document["unsupported"] else "all",
             Text(document["summary"] + (f" (from {document['package']})" if "package" in document else "")),
         )
+    return table
+
+
+def warm_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """What ``warm`` prints."""
+    table = _table("model", "kernels compiled", "time", right=("kernels compiled", "time"))
+    for document in documents:
+        table.add_row(document["model"], f"{document['kernels']:,}", seconds_text(document["seconds"]))
     return table

@@ -61,10 +61,14 @@ class Cache:
         except OSError as error:
             raise InputError(f"{self.path}: a cache cannot be created here ({error.strerror})") from None
         if os.path.isdir(self.path):
-            raise InputError(f"{self.path}: is a folder, give the name of a file as --cache")
+            raise InputError(
+                f"{self.path}: is a folder, give the name of a file as the cache", option="--cache"
+            )
         writable = os.access(self.path if self.path.exists() else self.path.parent, os.W_OK)
         if not writable and not self.path.exists():
-            raise InputError(f"{self.path}: the cache cannot be written: give another file as --cache")
+            raise InputError(
+                f"{self.path}: the cache cannot be written: give another file as the cache", option="--cache"
+            )
         self._writable = writable
         try:
             with self._open() as connection:
@@ -73,8 +77,9 @@ class Cache:
                 connection.execute("SELECT key, kind, made, about, value FROM measured LIMIT 1")
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite quotes what it found
             raise InputError(
-                f"{self.path}: is not a Loadmaster cache, or is damaged ({error}): "
-                "delete it, or give another file as --cache"
+                f"{self.path}: is not a cache of Loadmaster, or is damaged ({error}): "
+                "delete it, or give another file as the cache",
+                option="--cache",
             ) from None
 
     def _open(self) -> _Connection:

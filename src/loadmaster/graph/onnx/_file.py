@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from loadmaster.errors import InputError
 
-__all__ = ["SMALL", "read_model", "tensor_value"]
+__all__ = ["SMALL", "read_model", "tensor_value", "tensors_of"]
 
 SMALL = 1024
 """Elements of a constant whose value is kept, because shapes may depend on it."""
@@ -31,21 +31,20 @@ DATA_FIELDS = (
 )
 
 
-def read_model(path: str | Path) -> Any:
-    """The ``ModelProto`` of a file, its large tensors without data, its functions inlined.
+def read_model(source: Any, *, whole: bool = False) -> Any:
+    """The ``ModelProto`` of a file, its large tensors without data unless it is to be ``whole``, its functions inlined.
+
+    A ``ModelProto`` in place of a file is copied.
 
     Raises
     ------
     InputError : the file is not there, cannot be read, or is not a model.
     """
-    try:
-        model = onnx.load(str(path), format="protobuf", load_external_data=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (DecodeError, UnicodeDecodeError):
-        raise InputError(f"{path}: is not an ONNX model, or is truncated") from None
+    if isinstance(source, onnx.ModelProto):
+        model, path = onnx.ModelProto(), source.graph.name or "the model"
+        model.CopyFrom(source)
+    else:
+        model, path = _loaded(source, whole=whole), source
     if not model.HasField("graph") or not model.graph.output:
         raise InputError(f"{path}: is not an ONNX model: it has no graph with an output")
     if not model.opset_import:
@@ -53,17 +52,31 @@ def read_model(path: str | Path) -> Any:
     for entry in model.opset_import:
         if not isinstance(entry.domain, str) or not 0 < entry.version < 2**31:
             raise InputError(f"{path}: imports version {entry.version} of the operator set {entry.domain!r}")
-    for tensor in _tensors(model.graph):
-        _drop_data(tensor)
-    for function in model.functions:
-        for node in function.node:
-            for tensor in _node_tensors(node):
-                _drop_data(tensor)
+    if not whole:
+        _drop_all_data(model)
     if model.functions:
         model = _inlined(model, path)
     if not all(isinstance(text, str) and text.isprintable() for text in _texts(model.graph)):
         raise InputError(f"{path}: is not an ONNX model: it has names that are not valid text")
     return model
+
+
+def _loaded(path: str | Path, *, whole: bool) -> Any:
+    try:
+        return onnx.load(str(path), format="protobuf", load_external_data=whole)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except (DecodeError, UnicodeDecodeError):
+        raise InputError(f"{path}: is not an ONNX model, or only a part of one") from None
+    except (
+        onnx.checker.ValidationError,
+        ValueError,
+    ) as error:  # external data that are not there, or too short
+        if not whole:
+            raise
+        raise InputError(f"{path}: its weights cannot be read ({_first_line(error)})") from None
 
 
 def _inlined(model: Any, path: str | Path) -> Any:
@@ -104,7 +117,7 @@ def _texts(graph: Any) -> Iterator[str | bytes]:
                 yield from _texts(inner)
 
 
-def _tensors(graph: Any) -> Iterator[Any]:
+def tensors_of(graph: Any) -> Iterator[Any]:
     """Every tensor that is stored in a graph, those of its subgraphs too."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
@@ -121,9 +134,18 @@ def _node_tensors(node: Any) -> Iterator[Any]:
         if attribute.HasField("sparse_tensor"):
             yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
         if attribute.HasField("g"):
-            yield from _tensors(attribute.g)
+            yield from tensors_of(attribute.g)
         for graph in attribute.graphs:
-            yield from _tensors(graph)
+            yield from tensors_of(graph)
+
+
+def _drop_all_data(model: Any) -> None:
+    for tensor in tensors_of(model.graph):
+        _drop_data(tensor)
+    for function in model.functions:
+        for node in function.node:
+            for tensor in _node_tensors(node):
+                _drop_data(tensor)
 
 
 def _drop_data(tensor: Any) -> None:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from loadmaster.errors import InputError
-from loadmaster.files import shown
+from loadmaster.graph._given import Given, parse_shapes
 from loadmaster.graph._network import Network
 
-__all__ = ["load_onnx", "parse_shapes"]
-
-MOST_ELEMENTS = 2**40
-MOST_DIMENSIONS = 64
-MOST_DIGITS = 20
-"""Of one size, before it is read as a number at all."""
+__all__ = ["load_onnx", "parse_shapes", "simplified_onnx"]
 
 
 def load_onnx(
-    path: str | Path, shapes: Mapping[str, Sequence[int]] | Iterable[str] = (), *, io: bool = True
+    source: Any,
+    shapes: Mapping[str, Sequence[int]] | Iterable[str] = (),
+    *,
+    values: Mapping[str, Any] | Iterable[str] = (),
+    io: bool = True,
 ) -> Network:
     """The operator graph of an ONNX model.
 
@@ -30,69 +28,63 @@ def load_onnx(
     ``param_bytes`` of its reader. A constant that several ops read is copied to each of them where the copies
     are small; else it is stored with the first, and its readers are one colocation group. A table of which
     rows are looked up is an op ``Constant`` of its own, beside its reader. Functions are inlined, and the
-    taken branch of an ``If`` whose condition is constant.
+    taken branch of an ``If`` whose condition is constant; any other ``If``, ``Loop`` or ``Scan`` is one op with all
+    that is inside it.
 
     Weights are not read, so files of external data may be missing, unless a shape depends on what is in them.
 
     Parameters
     ----------
-    path : the model.
-    shapes : sizes that the model does not fix: shapes of inputs (or of any other tensor) by name, or sizes
-        of named dimensions; a mapping, or strings such as ``"input=1x3x224x224"`` or ``"batch=8"``.
+    source : the model's file, or an ``onnx.ModelProto``.
+    shapes : sizes for what the model leaves open: shapes of inputs (or of any other tensor) by name, or sizes
+        of named dimensions; a mapping, or texts such as ``"input=1x3x224x224"`` or ``"batch=8"``.
+    values : values of inputs that are the same in every run, by name; a mapping, or texts such as ``"sr=16000"``.
+        Such an input becomes a constant.
     io : have an op ``Parameter`` per input and ``Result`` per output of the model.
 
     Raises
     ------
-    InputError : the file does not exist or is not a model, a dimension is not fixed, a node is of a kind that cannot be
-        placed (``Loop``, sequences, …); or the package ``onnx`` is not installed.
+    InputError : the file is not there or not a model, a dimension is open, a node is of a kind that cannot be
+        placed (sequences, strings, …); or the package ``onnx`` is not installed.
     """
-    given = parse_shapes(shapes)
+    _need_onnx(source if isinstance(source, str | Path) else "the model")
+    from loadmaster.graph.onnx._network import assemble
+
+    walk, name = _walked(source, Given(shapes, values), whole=False)
+    return assemble(walk, name, io=io)
+
+
+def simplified_onnx(source: Any, given: Given) -> Any:
+    """The model as a ``ModelProto`` with its weights, for those who cannot read it as it is: shapes are fixed, given
+    values are constants, and of an ``If`` whose condition is constant the taken branch alone is left."""
+    _need_onnx(source if isinstance(source, str | Path) else "the model")
+    from loadmaster.graph.onnx._simplify import simplify
+
+    return simplify(_walked(source, given, whole=True)[0])
+
+
+def _walked(source: Any, given: Given, *, whole: bool) -> tuple[Any, str]:
+    from loadmaster.graph.onnx._file import read_model
+    from loadmaster.graph.onnx._values import set_values
+    from loadmaster.graph.onnx._walk import Walk
+
+    model = read_model(source, whole=whole)
+    if isinstance(source, str | Path):
+        path, name = source, Path(source).stem
+    else:
+        path = name = model.graph.name or "model"
+    set_values(model, path, given.constants)
+    walk = Walk(model, path, given)
+    walk.run()
+    return walk, name
+
+
+def _need_onnx(what: str | Path) -> None:
     try:
         import onnx  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "onnx":
             raise
         raise InputError(
-            f"{path}: reading ONNX models needs the package onnx: pip install 'loadmaster[onnx]'"
+            f"{what}: reading ONNX models needs the package onnx: pip install 'loadmaster[onnx]'"
         ) from None
-    from loadmaster.graph.onnx._file import read_model
-    from loadmaster.graph.onnx._network import assemble
-    from loadmaster.graph.onnx._walk import Walk
-
-    walk = Walk(read_model(path), path, given)
-    walk.run()
-    return assemble(walk, Path(path).stem, io=io)
-
-
-def parse_shapes(shapes: Mapping[str, Sequence[int]] | Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes by name, from strings as the command line gives them.
-
-    >>> parse_shapes(["x:0=1x3x224x224", "batch=8"])
-    {'x:0': (1, 3, 224, 224), 'batch': (8,)}
-    """
-    if isinstance(shapes, Mapping):
-        given = {name: tuple(int(size) for size in shape) for name, shape in shapes.items()}
-        for name, shape in given.items():
-            if not _is_sensible(shape):
-                raise InputError(
-                    f"the shape {shown(shape)} of {name!r}: a tensor may have at most 2**40 elements"
-                )
-        return given
-    found: dict[str, tuple[int, ...]] = {}
-    for text in shapes:
-        name, separator, sizes = text.rpartition("=")
-        if not separator or not name or not re.fullmatch(r"\d+(x\d+)*", sizes):
-            raise InputError(
-                f"--shape {shown(text)} must be written NAME=SIZExSIZEx…, e.g. input=1x3x224x224"
-            )
-        if name in found:
-            raise InputError(f"--shape {text!r}: {name!r} appears twice")
-        found[name] = tuple(int(size) for size in sizes.split("x") if len(size) < MOST_DIGITS)
-        if len(found[name]) <= sizes.count("x") or not _is_sensible(found[name]):
-            raise InputError(f"--shape {shown(text)}: a tensor may have at most 2**40 elements")
-    return found
-
-
-def _is_sensible(shape: tuple[int, ...]) -> bool:
-    """Whether a tensor of the shape could exist: models multiply sizes, and allocate what comes out."""
-    return len(shape) <= MOST_DIMENSIONS and math.prod(max(size, 1) for size in shape) <= MOST_ELEMENTS

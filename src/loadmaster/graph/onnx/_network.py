@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._network import Network
 from loadmaster.graph.onnx._costs import reads, writes
+from loadmaster.graph.onnx._fusion import fused
+from loadmaster.graph.onnx._step import Step
 from loadmaster.graph.onnx._value import Value
-from loadmaster.graph.onnx._walk import Step, Walk
+from loadmaster.graph.onnx._walk import Walk
 
 __all__ = ["assemble"]
 
@@ -50,6 +52,7 @@ def assemble(walk: Walk, name: str, *, io: bool) -> Network:
     """The network of all steps that an output needs."""
     live = _needed(walk)
     holdings, shared = _hold_constants(walk.steps, live)
+    at_hand = fused(walk.steps, live, {value for _, value in walk.outputs})
     builder = GraphBuilder(name)
     names = _Names(walk.steps[s].name for s in live)
     op_of: dict[int, int] = {}
@@ -70,7 +73,7 @@ def assemble(walk: Walk, name: str, *, io: bool) -> Network:
                 names.other(table.root.name), "Constant", shapes=[shape], param_bytes=table.root.stored
             )
             tables.append(table)
-        op_of[s] = _add_step(builder, names, walk.steps[s], holdings[s])
+        op_of[s] = _add_step(builder, names, walk.steps[s], holdings[s], at_hand.get(s))
     results = [_add_result(builder, names, text, value) for text, value in walk.outputs] if io else []
     _connect(builder, walk, live, op_of, source, results)
     for table in tables:
@@ -161,11 +164,14 @@ class _Names:
         return unique
 
 
-def _add_step(builder: GraphBuilder, names: _Names, step: Step, holding: Holding) -> int:
+def _add_step(
+    builder: GraphBuilder, names: _Names, step: Step, holding: Holding, at_hand: Value | None
+) -> int:
+    """Add the op of a step; where it is fused, ``at_hand`` is changed where it is, neither read nor written again."""
     made = [value for value in step.outputs if value is not None]
     read: dict[Value, int] = {}
     for value, size in zip(step.inputs, reads(step.op), strict=True):
-        if value is not None and not value.roots:
+        if value is not None and not value.roots and value is not at_hand:
             read[value] = max(size, read.get(value, 0))
     return builder.op(
         names.node(step.name) if step.name else names.other(made[0].name),
@@ -173,7 +179,7 @@ def _add_step(builder: GraphBuilder, names: _Names, step: Step, holding: Holding
         shapes=[value.tensor.shape for value in made],
         flops=step.flops or 0.0,
         bytes_read=sum(read.values()) + holding.read,
-        bytes_written=writes(step.op),
+        bytes_written=0 if at_hand is not None else writes(step.op),
         param_bytes=holding.stored,
     )
 

@@ -32,19 +32,21 @@ class OpenSizes:
         }
         for name, shape in given.items():
             if any(size < 0 for size in shape):
-                raise InputError(f"--shape {_written(name, shape)}: sizes must be >= 0")
+                raise InputError(f"the shape {_written(name, shape)}: sizes must be >= 0", option="--shape")
             if name in tensors:
                 continue
             if name not in named:
                 inputs = ", ".join(repr(info.name) for info in graph.input) or "none"
                 also = f", its named dimensions {', '.join(map(repr, sorted(named)))}" if named else ""
                 raise InputError(
-                    f"--shape {_written(name, shape)}: {path} has no tensor or dimension {name!r}: its inputs "
-                    f"are {inputs}{also}"
+                    f"the shape {_written(name, shape)}: {path} has no tensor or dimension {name!r}: its inputs "
+                    f"are {inputs}{also}",
+                    option="--shape",
                 )
             if len(shape) != 1:
                 raise InputError(
-                    f"--shape {_written(name, shape)}: {name!r} is one dimension, so it takes one size"
+                    f"the shape {_written(name, shape)}: {name!r} is one dimension, so it takes one size",
+                    option="--shape",
                 )
             self.symbols[name] = shape[0]
         for info in graph.input:
@@ -59,8 +61,9 @@ class OpenSizes:
         dims = tensor.shape.dim
         if len(dims) != len(shape):
             raise InputError(
-                f"--shape {_written(info.name, shape)}: the input has {len(dims)} dimensions "
-                f"({_shape(info)}) in {self._path}"
+                f"the shape {_written(info.name, shape)}: the input has {len(dims)} dimensions "
+                f"({_shape(info)}) in {self._path}",
+                option="--shape",
             )
         for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
             fixed = dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
@@ -69,8 +72,9 @@ class OpenSizes:
             if fixed is not None and fixed != size:
                 which = f"{axis} ({dim.dim_param!r})" if dim.dim_param else f"{axis}"
                 raise InputError(
-                    f"--shape {_written(info.name, shape)}: dimension {which} of the input is {fixed} in "
-                    f"{self._path}, not {size}"
+                    f"the shape {_written(info.name, shape)}: dimension {which} of the input is {fixed} in "
+                    f"{self._path}, not {size}",
+                    option="--shape",
                 )
 
     def of_input(self, info: Any) -> tuple[int, tuple[int, ...]]:
@@ -87,14 +91,15 @@ class OpenSizes:
         if info.name in self._given:
             return found.elem, self._given[info.name]
         if found.sizes is None:
-            raise InputError(f"{where} has no shape: give it as --shape '{info.name}=…'")
+            raise InputError(f"{where} has no shape: give it as the shape '{info.name}=…'", option="--shape")
         if None in found.sizes:
             axis = found.sizes.index(None)
             name = info.type.tensor_type.shape.dim[axis].dim_param
-            which, also = (f"{axis} ({name!r})", f", or --shape '{name}=…'") if name else (f"{axis}", "")
+            which, also = (f"{axis} ({name!r})", f" or '{name}=…'") if name else (f"{axis}", "")
             raise InputError(
-                f"{where}: dimension {which} of its shape {_shape(info)} is not fixed: give it as "
-                f"--shape '{info.name}={_open(found.sizes)}'{also}"
+                f"{where}: dimension {which} of its shape {_shape(info)} is open: give it as the shape "
+                f"'{info.name}={_open(found.sizes)}'{also}",
+                option="--shape",
             )
         return found.elem, tuple([size for size in found.sizes if size is not None])
 
@@ -112,7 +117,8 @@ class OpenSizes:
                 len(sizes) != len(given) or any(a not in (None, b) for a, b in zip(sizes, given, strict=True))
             ):
                 raise InputError(
-                    f"--shape {_written(name, given)}: the tensor has the shape {_open(sizes)} in {self._path}"
+                    f"the shape {_written(name, given)}: the tensor has the shape {_open(sizes)} in {self._path}",
+                    option="--shape",
                 )
             return given
         if sizes is None:

@@ -8,36 +8,25 @@ only sized.
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import onnx
 
 from loadmaster.errors import InputError
 from loadmaster.graph.onnx._constants import compute, constant_node, fold, is_constant, stored, stored_sparse
+from loadmaster.graph.onnx._contrib import contrib_flops, contrib_outputs
+from loadmaster.graph.onnx._control_flow import CONTROL_FLOW, Body, is_decided
 from loadmaster.graph.onnx._costs import flops
 from loadmaster.graph.onnx._infer import Guess, attributes, dimensions, guess_of, infer, schema_of
 from loadmaster.graph.onnx._op import Op
 from loadmaster.graph.onnx._sizes import OpenSizes
+from loadmaster.graph.onnx._step import Scope, Step
 from loadmaster.graph.onnx._value import Value, make_value
 
 __all__ = ["Step", "Walk"]
-
-Scope = MutableMapping[str, Value]
-
-
-class Step(NamedTuple):
-    """A node that computes something in every run."""
-
-    name: str
-    """Of the node; empty where it has none."""
-    domain: str
-    op: Op
-    inputs: tuple[Value | None, ...]
-    outputs: tuple[Value | None, ...]
-    flops: float | None
-    """None where they are not known."""
 
 
 class Walk:
@@ -45,15 +34,17 @@ class Walk:
 
     def __init__(self, model: Any, path: str | Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.path = path
+        self.model = model
         self.steps: list[Step] = []
         self.inputs: list[Value] = []
         self.outputs: list[tuple[str, Value]] = []
         self.guessed: Counter[str] = Counter()
         """Op type -> outputs whose element type is not known, and taken to be that of the first input."""
-        self._model = model
         self._sizes = OpenSizes(model.graph, path, shapes)
         self._opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
         self._declared: dict[str, Any] = {}
+        self._taken: dict[int, tuple[Any, Any]] = {}
+        # By id of the node, which is held beside its branch: protobuf makes another object once this one is gone.
         self.unneeded = 0
         """Nodes that no output of the model needs."""
 
@@ -64,7 +55,7 @@ class Walk:
         ------
         InputError : names the node that cannot be followed, and why.
         """
-        graph, scope = self._model.graph, dict[str, Value]()
+        graph, scope = self.model.graph, dict[str, Value]()
         weights = {tensor.name for tensor in graph.initializer}
         weights |= {sparse.values.name for sparse in graph.sparse_initializer}
         for info in graph.input:
@@ -77,6 +68,10 @@ class Walk:
             if info.name not in scope:
                 raise InputError(f"{self.path}: no node produces the output {info.name!r}")
             self.outputs.append((info.name, scope[info.name]))
+
+    def taken(self, node: Any) -> Any:
+        """The branch that stands in place of an ``If``; None where both are left, and for all other nodes."""
+        return self._taken.get(id(node), (node, None))[1]
 
     # -- graphs ----------------------------------------------------------------------------------------------
 
@@ -105,20 +100,23 @@ class Walk:
             if name and name not in scope:
                 raise InputError(f"{where} reads {name!r}, which no earlier node produces")
         inputs = tuple([scope[name] if name else None for name in node.input])
-        graphs = {a.name: a.g for a in node.attribute if a.HasField("g") or a.graphs}
-        if graphs and domain == "" and node.op_type == "If":
+        graphs = {a.name: a.g for a in node.attribute if a.HasField("g")}
+        if domain == "" and node.op_type == "If" and is_decided(inputs):
             self._branch(node, graphs, inputs, scope, where)
             return
-        if graphs:
-            raise InputError(
-                f"{where} contains a subgraph: control flow other than a constant If cannot be placed"
-            )
         for name in node.output:
             if name and name in scope:
                 raise InputError(f"{where} produces {name!r}, which already exists")
         if domain == "" and node.op_type == "Constant":
             scope[node.output[0]] = constant_node(node, self.path, where)
             return
+        if domain == "" and node.op_type in CONTROL_FLOW:
+            self._opaque(node, inputs, scope, needed, where)
+            return
+        if graphs:
+            raise InputError(
+                f"{where} has a graph inside, of which only those of If, Loop and Scan are understood"
+            )
         outputs = self._outputs(node, domain, inputs, needed, where)
         scope.update((value.name, value) for value in outputs if value is not None)
         if domain == "" and is_constant(node, inputs):
@@ -130,14 +128,11 @@ class Walk:
         self, node: Any, graphs: Mapping[str, Any], inputs: Sequence[Value | None], scope: Scope, where: str
     ) -> None:
         """The nodes of the branch that is taken, in place of the If."""
-        condition = inputs[0] if inputs else None
-        if condition is None or condition.array is None or condition.array.size != 1:
-            raise InputError(
-                f"{where} has a condition that depends on the data: such control flow cannot be placed"
-            )
-        branch = graphs.get("then_branch" if condition.array.item() else "else_branch")
+        taken = inputs[0] is not None and inputs[0].array is not None and bool(inputs[0].array.item())
+        branch = graphs.get("then_branch" if taken else "else_branch")
         if branch is None or len(branch.output) != len(node.output):
             raise InputError(f"{where} does not have two branches with its outputs")
+        self._taken[id(node)] = node, branch
         inner: Scope = ChainMap({}, scope)
         self._graph(branch, inner)
         for name, info in zip(node.output, branch.output, strict=True):
@@ -145,14 +140,50 @@ class Walk:
                 raise InputError(f"{where}: no node of the branch produces its output {info.name!r}")
             scope[name] = inner[info.name]
 
+    def _opaque(
+        self,
+        node: Any,
+        inputs: tuple[Value | None, ...],
+        scope: Scope,
+        needed: Container[str],
+        where: str,
+    ) -> None:
+        """Control flow that depends on data, as one step with all that is inside."""
+        body = Body(node, self._opsets.get("", 0), inputs, where)
+        body.follow(self._inside, scope)
+        outputs = self._outputs(node, "", inputs, needed, where, body.outputs)
+        scope.update((value.name, value) for value in outputs if value is not None)
+        read = tuple(dict.fromkeys((*(value for value in inputs if value is not None), *body.read)))
+        op = Op(
+            node.op_type,
+            tuple([v.tensor for v in read]),
+            tuple([None if v is None else v.tensor for v in outputs]),
+        )
+        self.steps.append(Step(node.name, "", op, read, outputs, body.flops))
+
+    def _inside(self, graph: Any, scope: Scope) -> list[Step]:
+        """The steps of a graph inside a node; ``scope`` gets its values."""
+        inside = copy(self)
+        inside.steps, inside._declared = [], dict(self._declared)
+        inside._graph(graph, scope)
+        self.unneeded = inside.unneeded
+        return inside.steps
+
     def _outputs(
-        self, node: Any, domain: str, inputs: Sequence[Value | None], needed: Container[str], where: str
+        self,
+        node: Any,
+        domain: str,
+        inputs: Sequence[Value | None],
+        needed: Container[str],
+        where: str,
+        inferred: dict[str, Guess] | None = None,
     ) -> tuple[Value | None, ...]:
         """The outputs with their shapes: inferred, given by the user, or declared in the file.
 
         Outputs after the first that nobody reads (the mask of a Dropout) are left out.
         """
-        inferred = self._inferred(node, domain, inputs, where)
+        if inferred is None:
+            inferred = self._inferred(node, domain, inputs, where)
         if domain == "" and any(guess.sizes is None or None in guess.sizes for guess in inferred.values()):
             computed = compute(node, self._opsets.get("", 0), inputs)
             inferred |= {name: guess_of(array) for name, array in computed.items()}
@@ -184,7 +215,7 @@ class Walk:
     ) -> dict[str, Guess]:
         schema = schema_of(node.op_type, domain, self._opsets.get(domain, 0))
         if schema is None:
-            return {}
+            return contrib_outputs(node, domain, inputs)
         known = [value for value in inputs if value is not None]
         types = {name: value.type_proto for name, value in zip(node.input, inputs, strict=True) if value}
         arrays = {name: value.array for name, value in zip(node.input, inputs, strict=True) if value}
@@ -194,7 +225,7 @@ class Walk:
             if array is not None
         }
         try:
-            return infer(node, schema, types, values, self._model.opset_import, self._model.ir_version)
+            return infer(node, schema, types, values, self.model.opset_import, self.model.ir_version)
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
             shapes = ", ".join("x".join(map(str, value.tensor.shape)) or "scalar" for value in known)
             reason = str(error).strip().split("\n")[0].rpartition("] ")[2]
@@ -207,7 +238,8 @@ class Walk:
             why = f" without the value of {missing.name!r} in the file {missing.missing!r}, which cannot be read"
         shape = "…" if guess.sizes is None else "x".join("?" if n is None else str(n) for n in guess.sizes)
         raise InputError(
-            f"{where}: the shape of its output {name!r} is unknown{why}: give it as --shape '{name}={shape}'"
+            f"{where}: the shape of its output {name!r} is not known{why}: give it as the shape '{name}={shape}'",
+            option="--shape",
         )
 
     # -- steps -----------------------------------------------------------------------------------------------
@@ -228,7 +260,7 @@ class Walk:
             {i: v.array for i, v in enumerate(inputs) if v is not None and v.array is not None},
         )
         try:
-            work = flops(op) if domain == "" else None
+            work = flops(op) if domain == "" else contrib_flops(op, domain)
         except (ArithmeticError, LookupError, TypeError, ValueError):
             shapes = ", ".join("x".join(map(str, t.shape)) or "scalar" for t in op.inputs if t is not None)
             raise InputError(f"{where} does not fit its inputs ({shapes})") from None

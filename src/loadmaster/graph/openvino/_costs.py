@@ -12,7 +12,7 @@ __all__ = ["ALIASES", "flops", "reads"]
 
 Shape = Sequence[int]
 
-ALIASES = frozenset(["Reshape", "Squeeze", "Unsqueeze", "Parameter", "Result", "Constant"])
+ALIASES = frozenset(["Identity", "Reshape", "Squeeze", "Unsqueeze", "Parameter", "Result", "Constant"])
 """Nothing is computed or moved."""
 
 PICKS = frozenset(["Gather", "GatherElements", "GatherND", "Slice", "StridedSlice"])

@@ -11,6 +11,10 @@ from typing import Any
 
 from loadmaster.errors import InputError
 from loadmaster.files import shown
+from loadmaster.graph._given import Given, typed_value
+from loadmaster.graph.onnx import simplified_onnx
+from loadmaster.graph.openvino._pytorch import converted, example_shapes, load_program
+from loadmaster.graph.openvino._state import forget_state
 
 __all__ = ["convert", "fold", "one_line", "openvino", "read"]
 
@@ -33,8 +37,8 @@ def openvino(purpose: str) -> Any:
     return package
 
 
-def read(path: str | Path, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """The model in a file (IR or ONNX), with all shapes fixed and names unique.
+def read(path: str | Path, given: Given) -> Any:
+    """The model in a file (IR, ONNX or ``.pt2``), with all shapes fixed and names unique.
 
     Raises
     ------
@@ -44,13 +48,49 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]]) -> Any:
     file = Path(path)
     if not os.path.isfile(file):
         raise InputError(f"{path}: there is no such file")
-    if file.suffix.lower() == ".xml":
+    kind = file.suffix.lower()
+    if kind == ".pt2":
+        return convert(load_program(path), given, name=str(path))
+    if kind == ".xml":
         _check_ir(file)
+    if kind == ".onnx" and given.constants:
+        return _ready(_read_simplified(ov, path, given), Given(), str(path))
     try:
         model = ov.Core().read_model(str(file))
     except (RuntimeError, ValueError, MemoryError) as error:  # ValueError: texts that are not UTF-8
+        if kind == ".onnx" and _holds_branches(path):
+            return _ready(_read_simplified(ov, path, given), Given(), str(path))
         raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
-    return _ready(model, shapes, str(path))
+    return _ready(model, given, str(path))
+
+
+def _read_simplified(ov: Any, path: str | Path, given: Given) -> Any:
+    """An ONNX model without the branches that are not taken: OpenVINO refuses some that it would not need."""
+    simple = simplified_onnx(path, given)
+    try:
+        return ov.Core().read_model(simple.SerializeToString())
+    except (RuntimeError, ValueError, MemoryError) as error:
+        open_branch = next((node for node in simple.graph.node if node.op_type == "If"), None)
+        if open_branch is None:
+            raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
+        name = open_branch.name or open_branch.output[0]
+        raise InputError(
+            f"{path}: OpenVINO cannot read it ({one_line(error)}) with the branch of node {name!r} (If) open: if an "
+            "input that never changes decides it, give its value",
+            option="--value",
+        ) from None
+
+
+def _holds_branches(path: str | Path) -> bool:
+    try:
+        import onnx
+    except ModuleNotFoundError:
+        return False
+    try:
+        nodes = onnx.load(str(path), load_external_data=False).graph.node
+    except Exception:  # OpenVINO has said already what is wrong with it
+        return False
+    return any(node.op_type == "If" for node in nodes)
 
 
 def _check_ir(path: Path) -> None:
@@ -85,52 +125,96 @@ def _whole(path: Path, data: ElementTree.Element, key: str) -> int:
     return int(text)
 
 
-def convert(model: Any, shapes: Mapping[str, Sequence[int]], example: Any = None) -> Any:
+def convert(model: Any, given: Given, example: Any = None, *, name: str = "") -> Any:
     """A ``torch.nn.Module``, an ``ExportedProgram`` or an ``openvino.Model`` as a model with fixed shapes.
 
     The given ``openvino.Model`` is not changed.
     """
     ov = openvino("converting a model")
-    name = type(model).__name__
+    name = name or type(model).__name__
     if isinstance(model, ov.Model):
-        return _ready(model.clone(), shapes, model.get_friendly_name() or name)
-    try:
-        converted = ov.convert_model(model, example_input=example)
-    except Exception as error:  # the converters raise whatever they like
-        raise InputError(f"{name}: OpenVINO cannot convert it ({one_line(error)})") from None
-    if example is None and hasattr(
-        model, "example_inputs"
-    ):  # an ExportedProgram knows what it was exported with
-        example = model.example_inputs[0] if model.example_inputs else None
-    if example is not None:
-        for at, value in enumerate(_flat(example)):
-            if at < len(converted.inputs) and converted.inputs[at].partial_shape.is_dynamic:
-                shapes = {**{str(at): tuple(value.shape)}, **shapes}
-    return _ready(converted, shapes, name)
+        return _ready(model.clone(), given, model.get_friendly_name() or name)
+    made, program = converted(ov, model, example, name)
+    shapes: dict[str, tuple[int, ...]] = {
+        str(at): shape
+        for at, shape in enumerate(example_shapes(program, example))
+        if at < len(made.inputs) and shape is not None and made.inputs[at].partial_shape.is_dynamic
+    }
+    known = {str(at): names_of(port) for at, port in enumerate(made.inputs)}
+    own = {
+        at: shape for at, shape in shapes.items() if not known[at] & (given.keys() | given.constants.keys())
+    }
+    return _ready(made, Given({**own, **given}, given.constants), name)
 
 
-def _flat(example: Any) -> list[Any]:
-    if isinstance(example, Mapping):
-        example = list(example.values())
-    return list(example) if isinstance(example, list | tuple) else [example]
+def names_of(port: Any) -> set[str]:
+    """What an input of a model may be called: its node's name, and those of its tensor."""
+    return {port.get_node().get_friendly_name(), *port.get_names()}
 
 
-def _ready(model: Any, shapes: Mapping[str, Sequence[int]], source: str) -> Any:
-    _fix_shapes(model, shapes, source)
-    _name_uniquely(model)
+def _ready(model: Any, given: Given, source: str) -> Any:
+    _name_uniquely(model)  # before anything is taken away
+    _set_values(model, given.constants, source)
+    _fix_shapes(model, given, source)
+    forget_state(model, source)
     return model
 
 
-def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]], source: str) -> None:
+def _ports(model: Any) -> dict[str, Any]:
+    """The inputs by all their names."""
     ports = {}
     for at, port in enumerate(model.inputs):
-        for name in (str(at), port.get_node().get_friendly_name(), *sorted(port.get_names())):
+        for name in (str(at), *sorted(names_of(port))):
             ports[name] = port
-    known = ", ".join(port.get_node().get_friendly_name() for port in model.inputs) or "it has none"
+    return ports
+
+
+def _known(model: Any) -> str:
+    return ", ".join(port.get_node().get_friendly_name() for port in model.inputs) or "it has none"
+
+
+def _set_values(model: Any, values: Mapping[str, Any], source: str) -> None:
+    """Make constants of the inputs whose values are given."""
+    if not values:
+        return
+    from openvino import opset13
+
+    ports = _ports(model)
+    for name, value in values.items():
+        if name not in ports:
+            raise InputError(
+                f"{source}: the value of {name!r} is given, but the inputs are {_known(model)}",
+                option="--value",
+            )
+        port, sizes = ports[name], None
+        if port.partial_shape.rank.is_static:
+            sizes = [None if size.is_dynamic else size.get_length() for size in port.partial_shape]
+        kind = port.get_element_type()
+        array = typed_value(name, value, kind.to_dtype(), sizes, source)
+        constant = opset13.constant(array, kind)
+        parameter = port.get_node()
+        constant.set_friendly_name(parameter.get_friendly_name())
+        for reader in list(port.get_target_inputs()):
+            reader.replace_source_output(constant.output(0))
+        model.remove_parameter(parameter)
+    try:
+        model.validate_nodes_and_infer_types()
+    except RuntimeError as error:
+        said = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
+        raise InputError(
+            f"{source}: the value {said} does not fit the model ({one_line(error)})", option="--value"
+        ) from None
+
+
+def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]], source: str) -> None:
+    ports = _ports(model)
     wanted = {}
     for name, shape in shapes.items():
         if name not in ports:
-            raise InputError(f"{source}: --shape {name}=… names no input: the inputs are {known}")
+            raise InputError(
+                f"{source}: the shape {name}=… names no input: the inputs are {_known(model)}",
+                option="--shape",
+            )
         wanted[ports[name]] = list(shape)
     if wanted:
         try:
@@ -144,8 +228,9 @@ def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]], source: str) ->
         if port.partial_shape.is_dynamic:
             name = port.get_node().get_friendly_name()
             raise InputError(
-                f"{source}: the shape {port.partial_shape} of input {name!r} is not fixed: "
-                f"give it as --shape {name}=1x3x…"
+                f"{source}: the shape {port.partial_shape} of input {name!r} is open: "
+                f"give it as the shape '{name}=1x3x…'",
+                option="--shape",
             )
 
 

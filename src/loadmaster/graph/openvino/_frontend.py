@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from loadmaster.graph._given import Given
 from loadmaster.graph._network import Network
-from loadmaster.graph.onnx import parse_shapes
 
 __all__ = ["load_openvino", "openvino_model"]
 
@@ -16,6 +16,7 @@ def load_openvino(
     source: Any,
     shapes: Mapping[str, Sequence[int]] | Iterable[str] = (),
     *,
+    values: Mapping[str, Any] | Iterable[str] = (),
     counting: str = "ops",
     io: bool = True,
     example: Any = None,
@@ -27,10 +28,12 @@ def load_openvino(
 
     Parameters
     ----------
-    source : a file (``.xml`` or ``.onnx``), a ``torch.nn.Module``, an ``ExportedProgram`` or an
+    source : a file (``.xml``, ``.onnx`` or ``.pt2``), a ``torch.nn.Module``, an ``ExportedProgram`` or an
         ``openvino.Model``.
     shapes : shapes of inputs that the model does not fix, by name or number; a mapping, or strings such as
         ``"input=1x3x224x224"``.
+    values : values of inputs that are the same in every run, by name; a mapping, or texts such as ``"sr=16000"``.
+        Such an input becomes a constant.
     counting : ``"ops"``, the ops that execute: constants are folded, and are ``param_bytes`` of their reader.
         ``"layers"``, every node of the IR, constants and their decompression included.
     io : have the ops ``Parameter`` and ``Result``.
@@ -48,7 +51,8 @@ def load_openvino(
     """
     from loadmaster.graph.openvino._network import assemble
 
-    model = openvino_model(source, shapes, folded=counting != "layers", example=example)
+    given = Given(shapes, values)
+    model = openvino_model(source, given, folded=counting != "layers", example=example)
     name = Path(source).stem if isinstance(source, str | Path) else model.get_friendly_name()
     return assemble(model, name, counting=counting, io=io)
 
@@ -60,9 +64,12 @@ def openvino_model(
     folded: bool = True,
     example: Any = None,
 ) -> Any:
-    """The ``openvino.Model`` behind :func:`load_openvino`: fixed shapes, unique names, constants folded."""
+    """The ``openvino.Model`` behind :func:`load_openvino`: fixed shapes, unique names, constants folded.
+
+    ``shapes`` may hold values of inputs, too (:class:`~loadmaster.graph.Given`).
+    """
     from loadmaster.graph.openvino._file import convert, fold, read
 
-    given = parse_shapes(shapes)
+    given = Given(shapes)
     model = read(source, given) if isinstance(source, str | Path) else convert(source, given, example)
     return fold(model) if folded else model

@@ -21,6 +21,9 @@ COPIES = 2**20
 COPIES_SHARE = 0.01
 """The same, as a share of all constants of the model."""
 
+CONTROL_FLOW = frozenset(["If", "Loop", "TensorIterator"])
+"""Ops with graphs inside."""
+
 MOST_TYPES = 4
 """Unknown op types that a note lists."""
 
@@ -132,6 +135,8 @@ def _add(reader: _Reader, node: Any, weights: set[str], held: _Held) -> None:
         reader.unknown[kind] += 1
     if kind == "Constant":
         held = _Held(stored=written)
+    if kind in CONTROL_FLOW:
+        held = _Held(held.stored + _constants_inside(node), held.read)
     read = [0.0 if still else size for still, size in zip(fixed, reads(kind, sizes, written), strict=True)]
     reader.op_of[name] = reader.builder.op(
         name,
@@ -141,6 +146,21 @@ def _add(reader: _Reader, node: Any, weights: set[str], held: _Held) -> None:
         bytes_read=sum(read) + held.read,
         bytes_written=0.0 if kind in ALIASES - {"Parameter"} else written,
         param_bytes=held.stored,
+    )
+
+
+def _constants_inside(node: Any) -> float:
+    """Bytes of all constants in the graphs of a node."""
+    both = node.get_type_name() == "If"
+    graphs = [node.get_function(at) for at in range(2)] if both else [node.get_function()]
+    return sum(
+        _constants_inside(inner)
+        if inner.get_type_name() in CONTROL_FLOW
+        else _bytes(inner.output(0))
+        if inner.get_type_name() == "Constant"
+        else 0.0
+        for graph in graphs
+        for inner in graph.get_ops()
     )
 
 

@@ -200,7 +200,8 @@ def insert_ops(  # type: ignore[no-untyped-def]
     )
     for v in order:
         a = atom[v]
-        best, best_score, best_start, best_gap = -1, np.inf, 0.0, 0
+        # Not bare numbers: numba would compile what they are passed to once for the literals, and once for integers.
+        best, best_score, best_start, best_gap = np.int64(-1), np.inf, 0.0, np.int64(0)
         only = home[a]
         if only < 0 and forced[v] >= 0 and allowed[a, forced[v]] and memory[a] <= left[forced[v]]:
             only = forced[v]
@@ -216,7 +217,7 @@ def insert_ops(  # type: ignore[no-untyped-def]
             if len(extra) > 0:
                 score += extra[v, d]
             if score < best_score or best < 0:
-                best, best_score, best_start, best_gap = d, score, start, g
+                best, best_score, best_start, best_gap = d, score, start, g  # type: ignore[assignment]
         if best < 0:
             return False
         if home[a] < 0:

@@ -101,7 +101,7 @@ def _schedule(  # type: ignore[no-untyped-def]
     known, queue = np.zeros((n, devices)), np.empty(devices)
     for v in order:
         a = atom[v]
-        best, best_score, best_end, best_start, best_gap = -1, np.inf, np.inf, 0.0, 0
+        best, best_score, best_end, best_start, best_gap = np.int64(-1), np.inf, np.inf, 0.0, np.int64(0)
         for d in range(devices):
             if not may_take(d, home[a], allowed[a, d], memory[a], left[d]):
                 continue
@@ -116,7 +116,7 @@ def _schedule(  # type: ignore[no-untyped-def]
                     gap_start, gap_end, gaps, queue,
                 )  # fmt: skip
             if best < 0 or score < best_score or (score == best_score and finish < best_end):
-                best, best_score, best_end, best_start, best_gap = d, score, finish, start, g
+                best, best_score, best_end, best_start, best_gap = d, score, finish, start, g  # type: ignore[assignment]
         if best < 0:
             return False
         if home[a] < 0:

@@ -52,7 +52,8 @@ def moves_of(problem: Problem) -> Moves:
     both = np.concatenate([np.stack([a[keep], b[keep]]), np.stack([b[keep], a[keep]])], axis=1)
     both = np.unique(both, axis=1).astype(np.int32)
     neighbour_ptr, neighbour = csr_from_pairs(both[0], both[1], atoms.count)
-    limited = problem.capacity if atoms.memory.sum() > 0 else np.full(problem.devices, np.inf)
+    # A copy: kernels are compiled once for arrays that can be written, and again for those that cannot.
+    limited = problem.capacity.copy() if atoms.memory.sum() > 0 else np.full(problem.devices, np.inf)
     return Moves(
         movable=np.flatnonzero(atoms.allowed.sum(axis=1) > 1).astype(np.int32),
         allowed=atoms.allowed,

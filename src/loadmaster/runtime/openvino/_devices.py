@@ -83,7 +83,8 @@ class DeviceSpec:
         match = SPEC.fullmatch(text.strip())
         if not match:
             raise InputError(
-                f"--device {text!r} must be written NAME=PLUGIN:KEY=VALUE,…, e.g. B=cpu:core=1,precision=bf16"
+                f"the device {text!r} must be written NAME=PLUGIN:KEY=VALUE,…, e.g. B=cpu:core=1,precision=bf16",
+                option="--device",
             )
         values: dict[str, Any] = {}
         for entry in (match["rest"] or "").split(","):
@@ -91,10 +92,13 @@ class DeviceSpec:
             if not entry.strip():
                 continue
             if not separator or key not in KEYS:
-                raise InputError(f"--device {text!r}: {entry!r} is not one of {', '.join(KEYS)}")
+                raise InputError(
+                    f"the device {text!r}: {entry!r} is not one of {', '.join(KEYS)}", option="--device"
+                )
             if key in ("core", "threads") and not (value.isdecimal() and len(value) < 10):
                 raise InputError(
-                    f"--device {shown(text)}: {key} must be a whole number < 1e9, not {shown(value)}"
+                    f"the device {shown(text)}: {key} must be a whole number < 1e9, not {shown(value)}",
+                    option="--device",
                 )
             if key == "speed" and not NUMBER.fullmatch(value):
                 raise InputError(
@@ -161,7 +165,7 @@ def parse_devices(texts: Iterable[str]) -> tuple[DeviceSpec, ...]:
         if names.count(name) > 1:
             raise InputError(f"the device {name!r} appears twice")
     if not found:
-        raise InputError("there is no device: give e.g. --device A=cpu:core=0 --device B=cpu:core=1")
+        raise InputError("there is no device: give e.g. A=cpu:core=0 and B=cpu:core=1", option="--device")
     return tuple(found)
 
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.graph import Network, load_openvino
-from loadmaster.graph.onnx import parse_shapes
+from loadmaster.graph import Given, Network, load_openvino
+from loadmaster.graph.openvino import openvino
 from loadmaster.hardware import ORIGINS, Cluster, Link
 from loadmaster.problem import ExecutionModel, Problem, Serial
 from loadmaster.runtime._cache import Cache, model_hash
@@ -133,17 +133,17 @@ def profile_model(
     InputError : the model or a device is wrong.
     BusyError : other work disturbed the measuring; what was measured before that is in the cache.
     """
-    import openvino
-
-    given = parse_shapes(shapes)
+    version = openvino(f"{path}: running it").__version__
+    given = Given(shapes)
     network = load_openvino(path, given)
     graph = network.graph
     about = {
         "format": FORMAT,
         "model": model_hash(path),
         "shapes": {name: list(shape) for name, shape in sorted(given.items())},
+        **({"values": given.constants} if given.constants else {}),
         "graph": graph.digest,
-        "openvino": openvino.__version__,
+        "openvino": version,
         "clock": clock,
     }
     session: OpenVinoSession | None = None

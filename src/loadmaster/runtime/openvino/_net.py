@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import InputError, UnsupportedError
-from loadmaster.graph.onnx import parse_shapes
+from loadmaster.graph import Given
 from loadmaster.graph.openvino import openvino_model
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline
@@ -90,6 +90,8 @@ def open_plan(
     plan: str | Path | Plan,
     devices: Sequence[DeviceSpec] | None = None,
     shapes: Mapping[str, Sequence[int]] | Iterable[str] = (),
+    *,
+    values: Mapping[str, Any] | Iterable[str] = (),
 ) -> Net:
     """A model ready to run by a plan of ``optimize`` (or of ``place``, under ``concurrent`` or ``pipeline``).
 
@@ -109,9 +111,10 @@ def open_plan(
             f"{loaded.source}: is a plan of the {problem.model.name} model: open() runs concurrent and pipeline "
             "plans, 'loadmaster run' runs serial ones"
         )
-    fitting_network(model, loaded, shapes)
+    given = Given(shapes, values or loaded.values)
+    fitting_network(model, loaded, given)
     specs = tuple(devices) if devices else devices_of(loaded)
-    read = openvino_model(model, parse_shapes(shapes))
+    read = openvino_model(model, given)
     pieces = pieces_of(loaded)
     slots = len({piece.device for piece in pieces}) + 1
     return Net(read, Overlapped(read, Devices(specs), pieces, slots=slots))

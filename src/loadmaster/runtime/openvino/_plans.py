@@ -46,7 +46,8 @@ def devices_of(plan: Plan) -> tuple[DeviceSpec, ...]:
         if spec is None:
             raise InputError(
                 f"{plan.source}: device {device.name!r} is not one that was profiled: say what to run it on, "
-                f"e.g. --device {device.name}=cpu"
+                f"e.g. the device {device.name}=cpu",
+                option="--device",
             )
         found.append(spec)
     return tuple(found)
@@ -143,7 +144,8 @@ def run_plan(
     names = plan.document["placement"]
     for device in sorted(set(names.values()) - {spec.name for spec in specs}):
         raise InputError(
-            f"{plan.source}: uses device {device!r}: say what to run it on, e.g. --device {device}=cpu"
+            f"{plan.source}: uses device {device!r}: say what to run it on, e.g. the device {device}=cpu",
+            option="--device",
         )
     findings = lint(plan.problem(), plan.placement(), network)
     errors = [finding for finding in findings if finding.level == "error"]
