@@ -49,6 +49,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "min-cut": ("cuts.min_cut", "MinCut"),
     "local-search": ("search.local_search", "LocalSearch"),
     "annealing": ("search.annealing", "Annealing"),
+    "multilevel": ("search.multilevel", "Multilevel"),
     "exhaustive": ("search.exhaustive", "Exhaustive"),
     "ideal-dp": ("stages.ideal_dp", "IdealDp"),
     "linear-dp": ("stages.linear_dp", "LinearDp"),
