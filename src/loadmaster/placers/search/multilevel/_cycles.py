@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
@@ -15,11 +16,23 @@ from loadmaster.placers.search.local_search import IteratedWalker, LocalSearch
 from loadmaster.placers.search.multilevel._groups import Rating, heavy_groups
 from loadmaster.placers.search.multilevel._levels import Level, make_level
 from loadmaster.problem import SimulatedEvaluator
+from loadmaster.problem.coarsening import matching_rounds
 
 __all__ = ["Cycles", "sizes_of"]
 
-RATINGS: tuple[Rating, ...] = ("heavy", "even", "heavy", "chain", "even", "random")
-"""How groups are made, cycle after cycle."""
+KINDS: tuple[Rating | Literal["acyclic"], ...] = (
+    "acyclic",
+    "even",
+    "heavy",
+    "chain",
+    "acyclic",
+    "heavy",
+    "even",
+    "random",
+)
+"""How groups are made, cycle after cycle: by matching that keeps the graph of the groups acyclic, or rated."""
+NOISE = 0.3
+"""Of the acyclic matching, after the first cycle."""
 SHARE = 0.3
 """Part of what is left of the budget that one level may take."""
 
@@ -42,7 +55,9 @@ class Cycles:
     together that are on one device there, so that they begin exactly at it.
     """
 
-    def __init__(self, search: Search, settings: LocalSearch, levels: tuple[int, ...], kicks: int, seed: int) -> None:
+    def __init__(
+        self, search: Search, settings: LocalSearch, levels: tuple[int, ...], kicks: int, seed: int
+    ) -> None:
         assert search.best is not None
         self._search, self._problem = search, search.problem
         self._settings = replace(settings, kicks=kicks)
@@ -119,17 +134,41 @@ class Cycles:
         if self._cycle % 2:
             at = np.empty(atoms.count, np.int32)
             at[atoms.of_op] = self._here
-        rating = RATINGS[self._cycle % len(RATINGS)]
-        groups: list[IntArray] = [np.arange(atoms.count, dtype=np.int32)]
-        for size in reversed(self._sizes):
-            made = heavy_groups(
-                self._problem, size, self._rng, rating, at=at, group=groups[0], check=self._look_at_clock
-            )
-            groups.insert(0, made)
+        kind = KINDS[self._cycle % len(KINDS)]
+        made = self._acyclic() if kind == "acyclic" else self._rated(kind, at)
+        groups = [*made, np.arange(atoms.count, dtype=np.int32)]
         counts = [int(group.max(initial=-1)) + 1 for group in groups]
         # A level that is hardly coarser than the next is left out.
         keep = [i for i, (few, more) in enumerate(pairwise(counts)) if few <= 0.8 * more]
         self._levels = [self._made(groups[i]) for i in (*keep, len(groups) - 1)]
+
+    def _rated(self, rating: Rating, at: IntArray | None) -> list[IntArray]:
+        """(atoms,) groups, the coarsest first: each level is made from the finer one."""
+        groups: list[IntArray] = []
+        for size in reversed(self._sizes):
+            below = groups[0] if groups else None
+            made = heavy_groups(
+                self._problem, size, self._rng, rating, at=at, group=below, check=self._look_at_clock
+            )
+            groups.insert(0, made)
+        return groups
+
+    def _acyclic(self) -> list[IntArray]:
+        """(atoms,) groups, the coarsest first: of the rounds of a matching those nearest to the sizes asked for."""
+        if not self._sizes:
+            return []
+        atoms = atoms_of(self._problem)
+        noise = NOISE if self._cycle else 0.0
+        rounds: dict[int, IntArray] = {}
+        for _, tied in matching_rounds(self._problem, self._sizes[0], rng=self._rng, noise=noise):
+            self._look_at_clock()
+            group = np.empty(atoms.count, np.int32)
+            group[atoms.of_op] = np.unique(tied, return_inverse=True)[1].reshape(-1)
+            rounds.setdefault(int(group.max(initial=-1)) + 1, group)
+        nearest = {
+            min(rounds, key=lambda count: abs(math.log(count / size))) for size in self._sizes if rounds
+        }
+        return [rounds[count] for count in sorted(nearest)]
 
     def _made(self, group: IntArray) -> Level:
         self._look_at_clock()
