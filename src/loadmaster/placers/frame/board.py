@@ -42,13 +42,15 @@ class Board:
         self._began = time.perf_counter()
         self._lock = threading.Lock()
 
-    def offer(self, placement: Placement, cost: float, method: str) -> None:
-        """Write down a feasible placement if it is better than the one known."""
+    def offer(self, placement: Placement, cost: float, method: str) -> float:
+        """Write down a feasible placement if it is better than the one known; by what share of the cost."""
         with self._lock:
+            gain = max(0.0, 1.0 - cost / self.cost) if math.isfinite(self.cost) and self.cost > 0 else 0.0
             if cost < self.cost:
                 self.best, self.cost, self.found_by = placement, cost, method
                 self.history.append(Point(time.perf_counter() - self._began, self.evaluations, cost))
                 self._judge()
+        return gain
 
     def prove(self, bound: Bound, method: str) -> None:
         """Write down a bound if it is better than the one known."""

@@ -49,6 +49,8 @@ class Multilevel(Searcher):
     """Groups of the level between that and all ops."""
     kicks: int = 8
     """Kicks in a row without improvement before a level ends."""
+    constructed: bool = True
+    """Begin at the best placement that rules construct; off, at the given one."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "multilevel"
@@ -67,10 +69,11 @@ class Multilevel(Searcher):
         problem = search.problem
         fallback = first_start(search, start, seed)
         search.check()
-        rules = chain(greedy_candidates(problem), expert_candidates(problem))
-        for placement in chain(heft_placements(problem), map(Placement, rules)):
-            search.try_placement(placement)
-            search.check()
+        if self.constructed:
+            rules = chain(greedy_candidates(problem), expert_candidates(problem))
+            for placement in chain(heft_placements(problem), map(Placement, rules)):
+                search.try_placement(placement)
+                search.check()
         assert search.best is not None
         seeds = np.random.SeedSequence(seed).generate_state(3, np.uint64).tolist()
         single = LocalSearch()
