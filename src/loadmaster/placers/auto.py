@@ -263,10 +263,13 @@ class _Run:
         """
         timed = self.budget.seconds is not None
         try:
-            first_feasible(self.problem, self.seed, self._first_is_over if timed else None)
+            placement = first_feasible(self.problem, self.seed, self._first_is_over if timed else None)
         except UndecidedError as error:
             self.vain = error
             return
+        if timed and self.evaluator is None:  # an answer at once, before the devices are compared
+            check = SimulatedEvaluator(self.problem)
+            self.board.offer(placement, check.evaluate(placement).value, Single.name)
         share = None if self.budget.evaluations is None else max(self.budget.evaluations // 2, 1)
         self.member(Single(), Budget(None, share), self.seed)
         if self.start is not None and not self.board.closed and self.evaluations_left > 0:
@@ -305,6 +308,7 @@ class _Run:
         whole = self.budget.seconds if self.budget.seconds is not None else SECONDS
         length = min(max(whole / TURNS, SHORTEST), LONGEST)
         self.turns = Turns(length, lambda: self.board.closed or self.seconds_left <= 0)
+        self.board.searched = bool(lineup.searchers)
         self.lanes = [self._lane(self._prove, lineup), self._lane(self._construct, lineup)]
         try:
             for lane in tuple(self.lanes):

@@ -38,6 +38,8 @@ class Board:
         self.history: list[Point] = []
         self.evaluations = 0
         self.closed = False
+        self.searched = False
+        """Some members only search, all the time: the others need not."""
         self._gap = gap
         self._began = time.perf_counter()
         self._lock = threading.Lock()

@@ -135,6 +135,11 @@ class Search:
         return self.simulated and self.cost <= self.bound.value * (1 + 1e-9)
 
     @property
+    def accompanied(self) -> bool:
+        """Others search the same problem all the time beside this one."""
+        return self._board is not None and self._board.searched
+
+    @property
     def bound(self) -> Bound:
         """The best lower bound so far."""
         return self._bound

@@ -165,8 +165,8 @@ def matching(problem: Problem, target: int) -> IntArray:
     acyclic graphs", SIAM J. Sci. Comput. 2019.
     """
     group = np.arange(problem.n, dtype=np.int32)
-    for group, _ in matching_rounds(problem, target):
-        pass
+    for made, _ in matching_rounds(problem, target):
+        group = made
     return group
 
 
