@@ -46,6 +46,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "m-sct": ("rules.m_sct", "MSct"),
     "openvino": ("rules.openvino", "OpenVino"),
     "accelerate": ("rules.accelerate", "Accelerate"),
+    "segments": ("rules.segments", "Segments"),
     "min-cut": ("cuts.min_cut", "MinCut"),
     "local-search": ("search.local_search", "LocalSearch"),
     "annealing": ("search.annealing", "Annealing"),

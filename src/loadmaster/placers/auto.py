@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -30,6 +32,7 @@ from loadmaster.placers.rules.heft import Heft
 from loadmaster.placers.rules.lookahead import Lookahead
 from loadmaster.placers.rules.metis import Metis
 from loadmaster.placers.rules.peft import Peft
+from loadmaster.placers.rules.segments import Segments
 from loadmaster.placers.rules.single import Single
 from loadmaster.placers.search.annealing import Annealing
 from loadmaster.placers.search.beam import Beam
@@ -75,6 +78,12 @@ LARGE = 5000
 """Ops from which on searches by groups come first."""
 
 
+GRACE = 0.3
+"""Seconds that members have after the deadline to end; whoever is in the middle of a long step is left behind."""
+PARTING = 10.0
+"""Seconds that the process waits at its end for those."""
+
+
 class Lineup(NamedTuple):
     """Who takes part, in what order.
 
@@ -90,7 +99,7 @@ class Lineup(NamedTuple):
 
 def lineup_of(problem: Problem) -> Lineup:
     """The members for a problem: those of its execution model that support its settings and need no extra."""
-    rules: tuple[Placer, ...] = (Greedy(), Expert(), Accelerate(), Metis())
+    rules: tuple[Placer, ...] = (Segments(), Expert(), Greedy(), Accelerate(), Metis())
     provers: tuple[Placer, ...] = ()
     single = LocalSearch(constructed=False)
     searchers: tuple[Placer, ...] = (single, Gdp(guard=False), Annealing())
@@ -163,10 +172,11 @@ class Auto:
         on_progress: ProgressCallback | None = None,
     ) -> Solution:
         """Run the portfolio until the gap is closed or the budget is used up (30 seconds if it sets no limit)."""
+        began = time.perf_counter()
         prove_infeasible(problem)
         if budget == Budget():
             budget = Budget(seconds=SECONDS)
-        run = _Run(self, problem, budget, seed, start, evaluator, on_progress)
+        run = _Run(began, self, problem, budget, seed, start, evaluator, on_progress)
         lineup = lineup_of(problem)
         try:
             run.first()
@@ -181,11 +191,28 @@ class Auto:
         return run.solution()
 
 
+_left_behind: list[threading.Thread] = []
+
+
+def _leave_behind(lanes: Iterable[threading.Thread]) -> None:
+    """They end by themselves when they next look at the clock; the process does not end while they are in a solver."""
+    if not _left_behind:
+        atexit.register(_part)
+    _left_behind[:] = [lane for lane in (*_left_behind, *lanes) if lane.is_alive()]
+
+
+def _part() -> None:
+    until = time.monotonic() + PARTING
+    for lane in _left_behind:
+        lane.join(max(until - time.monotonic(), 0.0))
+
+
 class _Run:
     """One run of the portfolio."""
 
     def __init__(
         self,
+        began: float,
         settings: Auto,
         problem: Problem,
         budget: Budget,
@@ -196,10 +223,11 @@ class _Run:
     ) -> None:
         self.settings, self.problem, self.budget, self.seed = settings, problem, budget, seed
         self.start, self.evaluator, self.on_progress = start, evaluator, on_progress
+        self.began = began
         self.board = Board(problem, lower_bound(problem), max(settings.gap, 0.0))
-        self.began = time.perf_counter()
         self.stopped = "finished"
         self.lanes: list[threading.Thread] = []
+        self.simulated = evaluator is None or isinstance(evaluator, SimulatedEvaluator)
         self.failures: list[BaseException] = []
         self.vain: NoPlacementError | None = None
 
@@ -218,7 +246,8 @@ class _Run:
         if self.board.closed:
             return
         try:
-            with using(self.board):
+            # Where costs are measured, nothing that a member simulates for itself may come onto the board.
+            with using(self.board) if self.simulated else nullcontext():
                 found = placer.place(
                     self.problem,
                     budget=budget,
@@ -235,7 +264,6 @@ class _Run:
             self.vain = self.vain or error
             return
         self.board.count(found.evaluations)
-        # A measured evaluator does not use the board while it runs.
         self.board.offer(found.placement, found.cost, found.found_by)
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
@@ -324,8 +352,10 @@ class _Run:
                 self.tell(Progress(self.board.found_by, 0.0, 0, np.inf, 0.0))
         finally:
             self.board.close()
+            patience = time.perf_counter() + GRACE
             for lane in tuple(self.lanes):
-                lane.join()
+                lane.join(max(patience - time.perf_counter(), 0.0))
+            _leave_behind(lane for lane in self.lanes if lane.is_alive())
         if self.failures:
             raise self.failures[0]
 
@@ -387,7 +417,7 @@ class _Run:
         if board.best is None:
             assert self.vain is not None
             raise self.vain
-        simulated = self.evaluator is None or isinstance(self.evaluator, SimulatedEvaluator)
+        simulated = self.simulated
         by = board.bound.name
         if board.proved_by and board.proved_by not in by:
             by = f"{by} ({board.proved_by})"

@@ -73,6 +73,11 @@ class Turns:
         self._running: list[Turn] = []
         self._given = 0
 
+    @property
+    def waiting(self) -> int:
+        """Members in line."""
+        return len(self._waiting)
+
     def widen(self, lanes: int) -> None:
         """Let so many members run at a time from now on."""
         with self._condition:
