@@ -119,7 +119,7 @@ class _Line:
         later = np.triu(np.ones((points, points), np.bool_), 1)
         for d in sequence.tolist():
             work = self._time[None, :, d] - self._time[:, None, d]
-            fits = later & (self._memory[None, :] - self._memory[:, None] <= self._room[d] * (1 - 1e-12))
+            fits = later & (self._memory[None, :] - self._memory[:, None] <= self._room[d] * (1 + 1e-12))
             if total:
                 choice = cost[:, None] + work + self._cross[:, None]
             else:

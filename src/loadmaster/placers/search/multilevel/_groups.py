@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 
 from loadmaster.arrays import FloatArray, IntArray
+from loadmaster.graph.order import sum_by
 from loadmaster.placers.frame.feasible import Atoms, atoms_of
 from loadmaster.problem import Problem
 
@@ -71,7 +72,7 @@ def heavy_groups(
             device[group] = at
             same = device[a] == device[b]
             a, b, worth = a[same], b[same], worth[same]
-        mass = np.bincount(group, own, groups)
+        mass = sum_by(group, own, groups)
         key = _key(rating, a, b, worth, mass, rng)
         visit = np.argsort(-key, kind="stable")
         allowed = np.ones((groups, problem.devices), np.bool_)
@@ -106,7 +107,7 @@ def _joined(
     low, high = np.minimum(u, v), np.maximum(u, v)
     apart = low != high
     key, where = np.unique((low * groups + high)[apart], return_inverse=True)
-    worth = np.bincount(where.reshape(-1), weight[apart], len(key))
+    worth = sum_by(where.reshape(-1).astype(np.int32), weight[apart], len(key))
     return (key // groups).astype(np.int32), (key % groups).astype(np.int32), worth
 
 
