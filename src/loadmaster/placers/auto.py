@@ -341,7 +341,7 @@ class _Run:
         try:
             for lane in tuple(self.lanes):
                 lane.start()
-            while any(lane.is_alive() for lane in tuple(self.lanes)):
+            while not self.board.closed and any(lane.is_alive() for lane in tuple(self.lanes)):
                 for lane in tuple(self.lanes):
                     if lane.is_alive():
                         lane.join(0.05)
@@ -355,7 +355,8 @@ class _Run:
             patience = time.perf_counter() + GRACE
             for lane in tuple(self.lanes):
                 lane.join(max(patience - time.perf_counter(), 0.0))
-            _leave_behind(lane for lane in self.lanes if lane.is_alive())
+            self.board.seal()
+            _leave_behind(lane for lane in tuple(self.lanes) if lane.is_alive())
         if self.failures:
             raise self.failures[0]
 
@@ -388,8 +389,8 @@ class _Run:
             if self.board.closed or self.seconds_left <= 0:
                 return
             lane = self._lane(partial(self._search, placer=placer, number=number), lineup)
-            self.lanes.append(lane)
             lane.start()
+            self.lanes.append(lane)
 
     def _search(self, lineup: Lineup, placer: Placer, number: int) -> None:
         """One searcher, from the best placement known to all, again and again; a construction once."""
