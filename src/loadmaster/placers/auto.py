@@ -394,11 +394,13 @@ class _Run:
 
     def _search(self, lineup: Lineup, placer: Placer, number: int) -> None:
         """One searcher, from the best placement known to all, again and again; a construction once."""
-        turn = self.turns.join(placer.name)
+        groups = isinstance(placer, Multilevel)  # it loses what it has built up when it begins anew
+        turn = self.turns.join(placer.name, 3.0 if groups else 1.0)
         endless = getattr(placer, "unlimited", Budget()) != Budget()
         try:
             episode = 0
-            length = max(EPISODE, self.seconds_left / 8)
+            part = (3 if self.problem.n > LARGE else 1) if groups else 8
+            length = max(EPISODE, self.seconds_left / part)
             while self.seconds_left > 0 and not self.board.closed:
                 limit = Budget(seconds=min(length, self.seconds_left) if endless else self.seconds_left)
                 before = self.seconds

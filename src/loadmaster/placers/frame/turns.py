@@ -27,8 +27,10 @@ Clock = Callable[[], float]
 class Turn:
     """One member's share of the lanes."""
 
-    def __init__(self, turns: Turns, name: str) -> None:
+    def __init__(self, turns: Turns, name: str, weight: float = 1.0) -> None:
         self.name = name
+        self.weight = weight
+        """Its fair share of the time, in those of a usual member."""
         self.waited = 0.0
         """Seconds that it has waited so far."""
         self.spent = 0.0
@@ -84,9 +86,9 @@ class Turns:
             self._lanes = lanes
             self._condition.notify_all()
 
-    def join(self, name: str) -> Turn:
+    def join(self, name: str, weight: float = 1.0) -> Turn:
         """A new member; it waits in line until its first turn."""
-        turn = Turn(self, name)
+        turn = Turn(self, name, weight)
         with self._condition:
             self._wait(turn)
         return turn
@@ -136,7 +138,7 @@ class Turns:
 
     def chosen(self) -> Turn:
         """Who is next: by turns the one that improves fastest and the one that has had the least time."""
-        least = min(self._waiting, key=lambda turn: turn.spent)
+        least = min(self._waiting, key=lambda turn: turn.spent / turn.weight)
         best = max(self._waiting, key=lambda turn: turn.rate)
         return best if self._given % 2 and best.rate > 0 and least.spent > 0 else least
 
