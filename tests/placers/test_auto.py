@@ -11,15 +11,22 @@ from hypothesis import given, settings
 from strategies import problems
 
 from loadmaster import api
-from loadmaster.errors import InfeasibleError
-from loadmaster.placers import PLACERS, Budget, Progress
-from loadmaster.placers.auto import Auto, lineup_of
+from loadmaster.errors import InfeasibleError, UndecidedError
+from loadmaster.placers import PLACERS, Budget, Progress, Searcher
+from loadmaster.placers.auto import Auto, Lineup, lineup_of
 from loadmaster.placers.frame.board import Board, using
 from loadmaster.placers.frame.search import OutOfBudget, Search
-from loadmaster.problem import Placement, Problem
+from loadmaster.problem import Placement, Problem, Solution
 from loadmaster.problem.bounds import Bound, lower_bound
 
 MODELS = ["serial", "concurrent", "pipeline", "offload"]
+
+
+def wind_down() -> None:
+    """Wait for members that were in the middle of a step at the deadline."""
+    for thread in threading.enumerate():
+        if thread.name == "auto":
+            thread.join()
 
 
 @given(problems(max_ops=8))
@@ -50,9 +57,11 @@ def test_side_by_side_it_is_never_worse_than_its_members(model: str) -> None:
 def test_the_deadline_holds_and_nothing_is_left_running(model: str) -> None:
     problem = api.problem("zoo:layered-300", "2acc+1cpu", model=model)
     api.place(problem, "auto", budget=0.1)  # compiles everything first
+    wind_down()
     before, began = threading.active_count(), time.perf_counter()
     Auto().place(problem, budget=Budget(seconds=1.0))
     assert time.perf_counter() - began < 15.0  # far from the deadline only if a member ignores it
+    wind_down()
     assert threading.active_count() == before
 
 
@@ -103,6 +112,52 @@ def test_searches_on_a_board_share_what_they_know() -> None:
     board.close()
     with pytest.raises(OutOfBudget):
         one.check()
+
+
+class _Stubborn(Searcher):
+    """A prover in the middle of a step that does not look at the clock."""
+
+    name = "stubborn"
+    summary = "waits for ever"
+
+    def __init__(self) -> None:
+        self.begun, self.released = threading.Event(), threading.Event()
+
+    def place(self, problem: Problem, **_: object) -> Solution:
+        self.begun.set()
+        self.released.wait()
+        raise UndecidedError("nothing was proved")
+
+
+class _Witness(Searcher):
+    """A searcher that remembers that it has had a turn beside the prover."""
+
+    name = "witness"
+    summary = "looks on"
+
+    def __init__(self, stubborn: _Stubborn) -> None:
+        self.stubborn, self.seeds, self.beside = stubborn, [], False
+
+    def place(self, problem: Problem, *, seed: int = 0, **rest: object) -> Solution:
+        self.stubborn.begun.wait()
+        self.beside = not self.stubborn.released.is_set()
+        self.seeds.append(seed)
+        return PLACERS["greedy"].place(problem, budget=Budget(evaluations=10))
+
+
+def test_searchers_do_not_wait_for_a_prover_nor_does_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = api.problem("zoo:layered-40", "2acc+1cpu", model="pipeline")
+    stubborn = _Stubborn()
+    one, other = _Witness(stubborn), _Witness(stubborn)
+    lineup = Lineup((), (stubborn,), (one, other))
+    monkeypatch.setattr("loadmaster.placers.auto.lineup_of", lambda problem: lineup)
+    solution = Auto().place(problem, budget=Budget(seconds=0.5))
+    assert not stubborn.released.is_set()
+    stubborn.released.set()
+    assert one.beside
+    assert other.beside
+    assert one.seeds != other.seeds
+    assert solution.stopped == "budget"
 
 
 def test_a_board_of_another_problem_is_left_alone() -> None:

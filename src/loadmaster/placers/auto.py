@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -20,17 +23,23 @@ from loadmaster.placers.frame.feasible import first_feasible, prove_infeasible
 from loadmaster.placers.frame.placer import Placer, parameters
 from loadmaster.placers.frame.polish import MOST_TRIES, polish
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
+from loadmaster.placers.frame.turns import Turns, taking
+from loadmaster.placers.learned.gdp import Gdp
+from loadmaster.placers.rules.accelerate import Accelerate
 from loadmaster.placers.rules.cpop import Cpop
 from loadmaster.placers.rules.expert import Expert
 from loadmaster.placers.rules.greedy import Greedy
 from loadmaster.placers.rules.heft import Heft
 from loadmaster.placers.rules.lookahead import Lookahead
+from loadmaster.placers.rules.metis import Metis
 from loadmaster.placers.rules.peft import Peft
+from loadmaster.placers.rules.segments import Segments
 from loadmaster.placers.rules.single import Single
 from loadmaster.placers.search.annealing import Annealing
 from loadmaster.placers.search.beam import Beam
 from loadmaster.placers.search.exhaustive import Exhaustive
 from loadmaster.placers.search.local_search import LocalSearch
+from loadmaster.placers.search.multilevel import Multilevel
 from loadmaster.placers.solvers.cp_sat import CpSat
 from loadmaster.placers.solvers.exact import Exact
 from loadmaster.placers.stages.ideal_dp import IdealDp
@@ -53,61 +62,75 @@ __all__ = ["Auto", "Lineup", "lineup_of"]
 
 SECONDS = 30.0
 """The deadline where none is given."""
-SLICE = 2.0
-"""Seconds of the first turn of a search; each turn is half as long again as the one before."""
-
 FIRST = 0.3
 """Share of the time in which a first feasible placement is looked for before the members begin."""
 
 POLISH = 0.01
 """Share of the budget that is kept for the last touch."""
 
+RULES = 0.25
+"""Share of the time after which rules that have not had their turn yet take turns with the searchers."""
+TURNS = 30
+"""Turns of the searchers in the whole time,"""
+SHORTEST, LONGEST = 0.1, 2.0
+"""but none is shorter or longer than so many seconds."""
+EPISODE = 2.0
+"""Seconds (or an eighth of the time) after which a searcher begins anew from the best placement known to all; each
+episode is half as long again as the one before."""
+GROUPED = 200
+"""Ops from which on it is worth while to place groups of them first."""
 LARGE = 5000
-"""Ops from which on searchers do not wait for provers, whose preparations may take long."""
+"""Ops from which on searches by groups come first."""
+
+
+GRACE = 0.3
+"""Seconds that members have after the deadline to end; whoever is in the middle of a long step is left behind."""
+PARTING = 10.0
+"""Seconds that the process waits at its end for those."""
 
 
 class Lineup(NamedTuple):
     """Who takes part, in what order.
 
     rules : constructions of milliseconds, one after another.
-    provers : members that prove a bound, one after another, each for as long as it wants.
-    searchers : members that only search, in turns.
-    beside : the searchers begin at once; else they wait for the provers, which search themselves and are better
-        off with both cores.
+    provers : members that prove a bound, one after another, each for as long as it wants, beside all others.
+    searchers : members that only search, or construct at some length; they share what the provers leave.
     """
 
     rules: tuple[Placer, ...]
     provers: tuple[Placer, ...]
     searchers: tuple[Placer, ...]
-    beside: bool
 
 
 def lineup_of(problem: Problem) -> Lineup:
-    """The members for a problem: those of its execution model that support its settings."""
-    rules: tuple[Placer, ...] = (Greedy(), Expert())
+    """The members for a problem: those of its execution model that support its settings and need no extra."""
+    rules: tuple[Placer, ...] = (Segments(), Expert(), Greedy(), Accelerate(), Metis())
     provers: tuple[Placer, ...] = ()
-    searchers: tuple[Placer, ...] = (LocalSearch(), Annealing())
+    single = LocalSearch(constructed=False)
+    searchers: tuple[Placer, ...] = (single, Gdp(guard=False), Annealing())
     match problem.model:
         case Serial():
             provers = (MinCut(),)
         case Concurrent():
-            rules = (Heft(), Lookahead(), Peft(), Cpop(), *rules)
+            rules = (Heft(), Lookahead(), *rules, Peft(), Cpop())
             provers = (CpSat(),)
-            searchers = (LocalSearch(), Beam(), LocalSearch(), Annealing())
+            searchers = (single, Gdp(guard=False), Beam(), Annealing())
         case Pipeline(contiguity="chain"):
             provers = (IdealDp(), LinearDp())
         case Pipeline(contiguity=contiguity):
             provers = (*((LinearDp(),) if contiguity == "device" else ()), Frontier(), Exact())
         case Offload():
             provers = (Calls(), CpSat())
+    if problem.n >= GROUPED:
+        groups = Multilevel(constructed=False)
+        searchers = (groups, *searchers) if problem.n > LARGE else (searchers[0], groups, *searchers[1:])
 
     def fitting(members: tuple[Placer, ...]) -> tuple[Placer, ...]:
         return tuple(member for member in members if member.supports(problem) is None)
 
     if placements_of(problem) <= MOST:
         provers = (Exhaustive(), *provers)
-    beside = isinstance(problem.model, Concurrent) or problem.n > LARGE
-    return Lineup(fitting(rules), fitting(provers), fitting(searchers), beside)
+    return Lineup(fitting(rules), fitting(provers), fitting(searchers))
 
 
 @dataclass(frozen=True)
@@ -154,10 +177,11 @@ class Auto:
         on_progress: ProgressCallback | None = None,
     ) -> Solution:
         """Run the portfolio until the gap is closed or the budget is used up (30 seconds if it sets no limit)."""
+        began = time.perf_counter()
         prove_infeasible(problem)
         if budget == Budget():
             budget = Budget(seconds=SECONDS)
-        run = _Run(self, problem, budget, seed, start, evaluator, on_progress)
+        run = _Run(began, self, problem, budget, seed, start, evaluator, on_progress)
         lineup = lineup_of(problem)
         try:
             run.first()
@@ -174,11 +198,28 @@ class Auto:
         return run.solution()
 
 
+_left_behind: list[threading.Thread] = []
+
+
+def _leave_behind(lanes: Iterable[threading.Thread]) -> None:
+    """They end by themselves when they next look at the clock; the process does not end while they are in a solver."""
+    if not _left_behind:
+        atexit.register(_part)
+    _left_behind[:] = [lane for lane in (*_left_behind, *lanes) if lane.is_alive()]
+
+
+def _part() -> None:
+    until = time.monotonic() + PARTING
+    for lane in _left_behind:
+        lane.join(max(until - time.monotonic(), 0.0))
+
+
 class _Run:
     """One run of the portfolio."""
 
     def __init__(
         self,
+        began: float,
         settings: Auto,
         problem: Problem,
         budget: Budget,
@@ -189,10 +230,11 @@ class _Run:
     ) -> None:
         self.settings, self.problem, self.budget, self.seed = settings, problem, budget, seed
         self.start, self.evaluator, self.on_progress = start, evaluator, on_progress
+        self.began = began
         self.board = Board(problem, lower_bound(problem), max(settings.gap, 0.0))
-        self.began = time.perf_counter()
         self.stopped = "finished"
-        self.proved = threading.Event()
+        self.lanes: list[threading.Thread] = []
+        self.simulated = evaluator is None or isinstance(evaluator, SimulatedEvaluator)
         self.failures: list[BaseException] = []
         self.vain: NoPlacementError | None = None
 
@@ -212,7 +254,8 @@ class _Run:
         if self.board.closed:
             return
         try:
-            with using(self.board):
+            # Where costs are measured, nothing that a member simulates for itself may come onto the board.
+            with using(self.board) if self.simulated else nullcontext():
                 found = placer.place(
                     self.problem,
                     budget=budget,
@@ -229,7 +272,6 @@ class _Run:
             self.vain = self.vain or error
             return
         self.board.count(found.evaluations)
-        # A measured evaluator does not use the board while it runs.
         self.board.offer(found.placement, found.cost, found.found_by)
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
@@ -257,10 +299,13 @@ class _Run:
         """
         timed = self.budget.seconds is not None
         try:
-            first_feasible(self.problem, self.seed, self._first_is_over if timed else None)
+            placement = first_feasible(self.problem, self.seed, self._first_is_over if timed else None)
         except UndecidedError as error:
             self.vain = error
             return
+        if timed and self.evaluator is None:  # an answer at once, before the devices are compared
+            check = SimulatedEvaluator(self.problem)
+            self.board.offer(placement, check.evaluate(placement).value, Single.name)
         share = None if self.budget.evaluations is None else max(self.budget.evaluations // 2, 1)
         self.member(Single(), Budget(None, share), self.seed)
         if self.start is not None and not self.board.closed and self.evaluations_left > 0:
@@ -295,50 +340,85 @@ class _Run:
             self.stopped = "budget"
 
     def side_by_side(self, lineup: Lineup) -> None:
-        """Two threads: one proves, one applies rules and then searches; both search when nothing is left to prove."""
-        lanes = [
-            threading.Thread(target=self._lane, args=(lineup, proving), name=f"auto-{proving}", daemon=True)
-            for proving in (True, False)
-        ]
+        """One thread proves, another applies rules; every searcher has a thread of its own and waits for its turns."""
+        whole = self.budget.seconds if self.budget.seconds is not None else SECONDS
+        length = min(max(whole / TURNS, SHORTEST), LONGEST)
+        self.turns = Turns(length, lambda: self.board.closed or self.seconds_left <= 0)
+        self.board.searched = bool(lineup.searchers)
+        self.lanes = [self._lane(self._prove, lineup), self._lane(self._construct, lineup)]
         try:
-            for lane in lanes:
+            for lane in tuple(self.lanes):
                 lane.start()
-            while any(lane.is_alive() for lane in lanes):
-                for lane in lanes:
-                    lane.join(0.05)
+            while not self.board.closed and any(lane.is_alive() for lane in tuple(self.lanes)):
+                for lane in tuple(self.lanes):
+                    if lane.is_alive():
+                        lane.join(0.05)
+                        break
                 if self.seconds_left <= 0:
                     self.board.close()
                     self.stopped = "budget"
                 self.tell(Progress(self.board.found_by, 0.0, 0, np.inf, 0.0))
         finally:
             self.board.close()
-            for lane in lanes:
-                lane.join()
+            patience = time.perf_counter() + GRACE
+            for lane in tuple(self.lanes):
+                lane.join(max(patience - time.perf_counter(), 0.0))
+            self.board.seal()
+            _leave_behind(lane for lane in tuple(self.lanes) if lane.is_alive())
         if self.failures:
             raise self.failures[0]
 
-    def _lane(self, lineup: Lineup, proving: bool) -> None:
-        try:
-            for placer in lineup.provers if proving else lineup.rules:
-                if self.seconds_left <= 0:
-                    return
-                self.member(placer, Budget(seconds=self.seconds_left), self.seed)
-            if proving:
-                self.proved.set()
-            while not (lineup.beside or self.proved.wait(0.05) or self.board.closed):
-                pass
-            self._search(lineup.searchers, turn=0 if proving else 1)
-        except BaseException as error:  # carried to the caller's thread
-            self.failures.append(error)
-            self.board.close()
+    def _lane(self, work: Callable[[Lineup], None], lineup: Lineup) -> threading.Thread:
+        """A thread whose failure ends the run and is carried to the caller's thread."""
 
-    def _search(self, searchers: Sequence[Placer], turn: int) -> None:
-        """Searchers in turns of growing length, each from the best placement known to all."""
-        length = SLICE
-        while self.seconds_left > 0 and not self.board.closed:
-            placer = searchers[turn % len(searchers)]
-            self.member(placer, Budget(seconds=min(length, self.seconds_left)), self.seed + 1000 * turn)
-            turn, length = turn + 1, 1.5 * length
+        def run() -> None:
+            try:
+                work(lineup)
+            except BaseException as error:
+                self.failures.append(error)
+                self.board.close()
+
+        return threading.Thread(target=run, name="auto", daemon=True)
+
+    def _prove(self, lineup: Lineup) -> None:
+        for prover in lineup.provers:
+            if self.seconds_left <= 0:
+                break
+            self.member(prover, Budget(seconds=self.seconds_left), self.seed)
+        self.turns.widen(2)
+
+    def _construct(self, lineup: Lineup) -> None:
+        """The rules, then the searchers, each in a thread; rules that are late take turns with them."""
+        late: list[Placer] = list(lineup.rules)
+        whole = self.budget.seconds if self.budget.seconds is not None else SECONDS
+        while late and self.seconds_left > 0 and (self.seconds < RULES * whole or self.board.best is None):
+            self.member(late.pop(0), Budget(seconds=self.seconds_left), self.seed)
+        for number, placer in enumerate((*lineup.searchers, *late)):
+            if self.board.closed or self.seconds_left <= 0:
+                return
+            lane = self._lane(partial(self._search, placer=placer, number=number), lineup)
+            lane.start()
+            self.lanes.append(lane)
+
+    def _search(self, lineup: Lineup, placer: Placer, number: int) -> None:
+        """One searcher, from the best placement known to all, again and again; a construction once."""
+        groups = isinstance(placer, Multilevel)  # it loses what it has built up when it begins anew
+        turn = self.turns.join(placer.name, 3.0 if groups else 1.0)
+        endless = getattr(placer, "unlimited", Budget()) != Budget()
+        try:
+            episode = 0
+            part = (3 if self.problem.n > LARGE else 1) if groups else 8
+            length = max(EPISODE, self.seconds_left / part)
+            while self.seconds_left > 0 and not self.board.closed:
+                limit = Budget(seconds=min(length, self.seconds_left) if endless else self.seconds_left)
+                before = self.seconds
+                with taking(turn):
+                    self.member(placer, limit, self.seed + 1000 * episode + 100_000 * number)
+                if not endless or self.seconds - before < 1e-3:
+                    return
+                episode, length = episode + 1, 1.5 * length
+        finally:
+            self.turns.leave(turn)
 
     def polish(self) -> None:
         """Tidy the best placement up; its cost does not rise."""
@@ -367,7 +447,7 @@ class _Run:
         if board.best is None:
             assert self.vain is not None
             raise self.vain
-        simulated = self.evaluator is None or isinstance(self.evaluator, SimulatedEvaluator)
+        simulated = self.simulated
         by = board.bound.name
         if board.proved_by and board.proved_by not in by:
             by = f"{by} ({board.proved_by})"

@@ -17,6 +17,7 @@ from loadmaster.graph import Graph, GraphBuilder, layered
 from loadmaster.hardware import Cluster, Device, accelerators, roofline
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
 from loadmaster.problem.bounds import all_bounds, lower_bound
+from loadmaster.problem.bounds._crowding import crowding
 from loadmaster.problem.bounds._load_dual import load_dual
 from loadmaster.problem.reference import evaluate
 from tests.strategies import models, problems
@@ -62,6 +63,35 @@ def test_serial_bounds_are_below_every_placement(problem):
 @given(problems(PIPELINE, max_ops=5, devices=SMALL, backward=True))
 def test_pipeline_bounds_are_below_every_placement(problem):
     assert_below(problem, (Placement(device) for device in placed(problem)))
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from([1.0, 2.0, 3.0, 5.0, math.inf]), min_size=2, max_size=2),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(1, 2),
+    st.integers(1, 2),
+)
+def test_crowding_is_below_the_best_division_of_the_classes(cost, some, others):
+    """Kinds of one or two devices each; the largest load of every division, by brute force."""
+    assume(all(min(row) < math.inf for row in cost))
+    kind = [0] * some + [1] * others
+    best = math.inf
+    for at in itertools.product(range(len(kind)), repeat=len(cost)):
+        load = [0.0] * len(kind)
+        for row, device in zip(cost, at, strict=True):
+            load[device] += row[kind[device]]
+        best = min(best, max(load))
+    table = np.array(cost)
+    assert crowding(table, table, np.array([float(some), float(others)])) <= best
+
+
+def test_crowding_sees_that_two_of_three_heavy_classes_share_a_device():
+    cost = np.array([[5.0], [4.0], [3.0], [0.1]])
+    assert crowding(cost, cost, np.array([2.0])) == 7.0
+    assert crowding(cost, cost, np.array([3.0])) == 4.1
 
 
 @given(problems(CONCURRENT, max_ops=3, devices=SMALL))

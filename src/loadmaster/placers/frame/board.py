@@ -38,22 +38,27 @@ class Board:
         self.history: list[Point] = []
         self.evaluations = 0
         self.closed = False
+        self.searched = False
+        """Some members only search, all the time: the others need not."""
+        self._sealed = False
         self._gap = gap
         self._began = time.perf_counter()
         self._lock = threading.Lock()
 
-    def offer(self, placement: Placement, cost: float, method: str) -> None:
-        """Write down a feasible placement if it is better than the one known."""
+    def offer(self, placement: Placement, cost: float, method: str) -> float:
+        """Write down a feasible placement if it is better than the one known; by what share of the cost."""
         with self._lock:
-            if cost < self.cost:
+            gain = max(0.0, 1.0 - cost / self.cost) if math.isfinite(self.cost) and self.cost > 0 else 0.0
+            if cost < self.cost and not self._sealed:
                 self.best, self.cost, self.found_by = placement, cost, method
                 self.history.append(Point(time.perf_counter() - self._began, self.evaluations, cost))
                 self._judge()
+        return gain
 
     def prove(self, bound: Bound, method: str) -> None:
         """Write down a bound if it is better than the one known."""
         with self._lock:
-            if bound.value > self.bound.value:
+            if bound.value > self.bound.value and not self._sealed:
                 self.bound, self.proved_by = bound, method
                 self._judge()
 
@@ -65,6 +70,11 @@ class Board:
     def close(self) -> None:
         """Ask all members to end."""
         self.closed = True
+
+    def seal(self) -> None:
+        """Nothing is written down any more: the answer is being given, and a member may be late."""
+        with self._lock:
+            self._sealed = True
 
     def _judge(self) -> None:
         if relative_gap(self.cost, self.bound.value) <= self._gap:

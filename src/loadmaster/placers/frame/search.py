@@ -13,6 +13,7 @@ from loadmaster.arrays import IntArray
 from loadmaster.errors import InputError
 from loadmaster.files import shown
 from loadmaster.placers.frame.board import board_of
+from loadmaster.placers.frame.turns import turn_of
 from loadmaster.problem import Evaluator, Placement, Point, Problem, SimulatedEvaluator, Solution
 from loadmaster.problem.bounds import Bound, lower_bound
 
@@ -94,7 +95,8 @@ class Search:
         """What a method shows of itself in the line of progress."""
         self.history: list[Point] = []
         self._on_progress = on_progress
-        self._began = time.perf_counter()
+        self._turn = turn_of()
+        self._began = self._now()
         self._counted = 0
         self._first = self.evaluator.evaluations
         self._told = -math.inf
@@ -102,10 +104,14 @@ class Search:
 
     # -- budget ----------------------------------------------------------------------------------------------
 
+    def _now(self) -> float:
+        """The clock, which stands still while others have their turn."""
+        return time.perf_counter() - (0.0 if self._turn is None else self._turn.waited)
+
     @property
     def seconds(self) -> float:
         """Seconds since the search began."""
-        return time.perf_counter() - self._began
+        return self._now() - self._began
 
     @property
     def evaluations(self) -> int:
@@ -127,6 +133,11 @@ class Search:
     def optimal(self) -> bool:
         """The best placement meets the lower bound: there is nothing left to find."""
         return self.simulated and self.cost <= self.bound.value * (1 + 1e-9)
+
+    @property
+    def accompanied(self) -> bool:
+        """Others search the same problem all the time beside this one."""
+        return self._board is not None and self._board.searched
 
     @property
     def bound(self) -> Bound:
@@ -151,6 +162,8 @@ class Search:
         """Report progress; raise :class:`OutOfBudget` if time or evaluations are used up, or nothing is
         left to find."""
         self.tell()
+        if self._turn is not None:
+            self._turn.pass_on()
         if self._board is not None:
             self._look_at_board()
         if self.out_of_time() or (self.best is not None and self.evaluations_left <= 0):
@@ -209,7 +222,9 @@ class Search:
             self.best, self.cost = placement, cost
             self.history.append(Point(self.seconds, self.evaluations, cost))
             if self._board is not None:
-                self._board.offer(placement, cost, self.method)
+                gain = self._board.offer(placement, cost, self.method)
+                if self._turn is not None:
+                    self._turn.gained(gain)
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -12,20 +13,40 @@ from loadmaster.arrays import IntArray
 from loadmaster.placers.frame.feasible import find_feasible, random_segments
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.rules.random import random_devices
-from loadmaster.placers.search._chains import Chain
 from loadmaster.problem import Pipeline, Placement, Problem, Serial, SimulatedEvaluator
 
-__all__ = ["Starts", "Walker", "run_walkers"]
+__all__ = ["Found", "Starts", "Walker", "run_walkers"]
 
 
 WALKERS = 2
 """Walks side by side. A constant, not the number of cores, so that runs repeat on any machine."""
 
 
+SLICE = 0.1
+"""Seconds of a walk between two looks at the clock, where only the clock ends it."""
+
+
+class Found(Protocol):
+    """The best placement that a walk has met."""
+
+    @property
+    def best(self) -> IntArray:
+        """(n,) its devices."""
+        ...
+
+    @property
+    def best_cost(self) -> float:
+        """Its cost, up to rounding."""
+        ...
+
+
 class Walker(Protocol):
     """A chain with a policy: when to cool, to kick, to start afresh."""
 
-    chain: Chain
+    @property
+    def chain(self) -> Found:
+        """What it walks with."""
+        ...
 
     def walk(self, evaluations: int) -> int:
         """Spend at most so many evaluations; returns how many were made (0: there is nothing to try)."""
@@ -67,7 +88,7 @@ def run_walkers(search: Search, walkers: list[Walker]) -> None:
     try.
 
     An evaluation budget is shared out in equal parts, and the slices depend on the problem alone, so that a
-    run repeats.
+    run repeats. Where only the clock limits it, every walk has slices of about a tenth of a second.
     """
     simulated = search.simulated
     work = search.problem.n + search.problem.graph.edges + 1
@@ -80,16 +101,17 @@ def run_walkers(search: Search, walkers: list[Walker]) -> None:
         else []
     )
     seen = [math.inf] * len(walkers)
+    sizes = [min(size, 1000) if simulated and not limited else size] * len(walkers)
     # Measurements must not disturb each other, so there they take turns.
     with ThreadPoolExecutor(len(walkers) if simulated else 1) as pool:
         while True:
             search.check()
-            sizes = [min(size, share) for share in shares] if limited else [size] * len(walkers)
-            made = list(
-                pool.map(
-                    lambda pair: pair[0].walk(pair[1]) if pair[1] else 0, zip(walkers, sizes, strict=True)
-                )
-            )
+            if limited:
+                sizes = [min(size, share) for share in shares]
+            walked = list(pool.map(_timed, walkers, sizes))
+            made = [evaluations for evaluations, _ in walked]
+            if simulated and not limited:
+                sizes = [_next_size(old, seconds) for old, (_, seconds) in zip(sizes, walked, strict=True)]
             if simulated:
                 search.count(sum(made))
             shares = [share - m for share, m in zip(shares, made, strict=True)] if limited else []
@@ -99,3 +121,14 @@ def run_walkers(search: Search, walkers: list[Walker]) -> None:
                     search.confirm(Placement(walker.chain.best), walker.chain.best_cost)
             if sum(made) == 0:
                 return
+
+
+def _timed(walker: Walker, evaluations: int) -> tuple[int, float]:
+    """Walk; how many evaluations were made, and the seconds that it took."""
+    began = time.perf_counter()
+    return walker.walk(evaluations) if evaluations else 0, time.perf_counter() - began
+
+
+def _next_size(size: int, seconds: float) -> int:
+    """Evaluations of the next slice, such that it takes about :data:`SLICE`; at most twice as many as before."""
+    return max(1, min(2 * size, int(size * SLICE / max(seconds, 1e-9)), 10_000_000))

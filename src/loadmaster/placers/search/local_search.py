@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
+from loadmaster.arrays import IntArray
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.rules.expert import expert_candidates
@@ -17,7 +18,7 @@ from loadmaster.placers.search._chains import Chain, new_chain
 from loadmaster.placers.search._walkers import WALKERS, Starts, Walker, first_start, run_walkers
 from loadmaster.problem import Placement, Problem
 
-__all__ = ["LocalSearch"]
+__all__ = ["IteratedWalker", "LocalSearch"]
 
 UNSEEN = 1e9
 """A temperature at which every move is accepted."""
@@ -70,33 +71,56 @@ class LocalSearch(Searcher):
         for i in range(WALKERS):
             starts = Starts(problem, given if i == 0 else [], seeds[i], fallback=fallback)
             walkers.append(
-                _IteratedWalker(
+                IteratedWalker(
                     self, new_chain(problem, seeds[WALKERS + i], search.evaluator), starts, problem
                 )
             )
         run_walkers(search, walkers)
 
 
-class _IteratedWalker:
-    def __init__(self, settings: LocalSearch, chain: Chain, starts: Starts, problem: Problem) -> None:
+class Origins(Protocol):
+    """Where a walk begins, and begins afresh."""
+
+    def next(self) -> IntArray | None:
+        """A feasible placement; None where there is no other."""
+        ...
+
+
+class IteratedWalker:
+    """The walk of :class:`LocalSearch`; it is over when there is nowhere left to begin afresh.
+
+    The moves are those of ``problem``, which may tie ops that the chain's costs do not.
+    """
+
+    def __init__(self, settings: LocalSearch, chain: Chain, starts: Origins, problem: Problem) -> None:
         self.chain = chain
         self._starts = starts
         atoms = int((problem.class_allowed.sum(axis=1) > 1).sum())
         self._patience = max(50, int(settings.patience * atoms * max(problem.devices - 1, 1)))
         self._kick = max(3, int(settings.kick * atoms))
         self._kicks = settings.kicks
-        self._state: Literal["fresh", "kick", "descend"] = "fresh"
+        self._state: Literal["fresh", "kick", "descend", "over"] = "fresh"
         self._failed = 0
         self._kick_left = 0
         self._anchor = np.zeros(problem.n, np.int32)
         self._anchor_cost = np.inf
 
+    @property
+    def over(self) -> bool:
+        """Whether all starts are used up."""
+        return self._state == "over"
+
     def walk(self, evaluations: int) -> int:
+        """See :class:`Walker`."""
         made = 0
-        while made < evaluations:
+        while made < evaluations and not self.over:
             left = evaluations - made
             if self._state == "fresh":
-                self.chain.start(self._starts.next())
+                origin = self._starts.next()
+                if origin is None:
+                    self._state = "over"
+                    break
+                self.chain.start(origin)
                 self._state, self._failed, self._anchor_cost = "descend", 0, np.inf
                 made += 1
             elif self._state == "kick":

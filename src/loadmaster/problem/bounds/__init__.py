@@ -6,7 +6,8 @@ Every bound is a relaxation of the problem's own execution model (``docs/bounds.
   problem.
 - ``concurrent``, ``offload``: the longest path over pairs (op, device), on which ops that must share a device
   queue; the load dual; both together over windows of the schedule.
-- ``pipeline``: the load dual, with transfers where they add to the load; the largest colocation class.
+- ``pipeline``: the load dual, with transfers where they add to the load; the largest colocation class; more heavy
+  classes than devices.
 
 The parameters of a bound (device weights, messages, windows) are searched for as long as that is cheap. Any
 value of theirs gives a valid bound: stopping early costs tightness, never validity. Contiguity,

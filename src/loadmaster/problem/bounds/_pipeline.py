@@ -10,6 +10,7 @@ from loadmaster.arrays import BoolArray, FloatArray
 from loadmaster.problem._model import Pipeline
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._bound import Bound
+from loadmaster.problem.bounds._crowding import crowding
 from loadmaster.problem.bounds._load_dual import load_dual, tightened
 from loadmaster.problem.bounds._serial import Links, transfer_dual
 from loadmaster.problem.bounds._view import View, class_sums, class_tensors
@@ -52,6 +53,7 @@ def pipeline_bounds(problem: Problem, view: View) -> list[Bound]:
         bounds.append(Bound(compute(everything), "forward and backward"))
     if model.comm == "sum":
         bounds.append(Bound(loads(everything), "load dual and transfers"))
+    bounds.append(Bound(crowding(view.cost, through, view.number), "crowding"))
     best = max(bound.value for bound in bounds)
     return [*bounds, Bound(tightened(through, loads, best), "pruned load dual")]
 

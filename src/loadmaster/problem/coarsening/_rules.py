@@ -10,7 +10,7 @@ unrolled network would otherwise become one, by the last op of the one and the f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from loadmaster.problem.coarsening._acyclic import (
 )
 from loadmaster.problem.coarsening._guard import Guard
 
-__all__ = ["chain", "colour", "constants", "fused", "matching", "scope", "zero"]
+__all__ = ["chain", "colour", "constants", "fused", "matching", "matching_rounds", "scope", "zero"]
 
 
 ROOM = 0.5
@@ -164,6 +164,27 @@ def matching(problem: Problem, target: int) -> IntArray:
     J. Sci. Comput. 1998. J. Herrmann et al., "Multilevel algorithms for acyclic partitioning of directed
     acyclic graphs", SIAM J. Sci. Comput. 2019.
     """
+    group = np.arange(problem.n, dtype=np.int32)
+    for made, _ in matching_rounds(problem, target):
+        group = made
+    return group
+
+
+def matching_rounds(
+    problem: Problem,
+    target: int,
+    *,
+    rng: np.random.Generator | None = None,
+    noise: float = 0.0,
+    device: IntArray | None = None,
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """After every round of :func:`matching`: (n,) a group per op, and (n,) the colocation class that it is in by then.
+
+    Parameters
+    ----------
+    rng, noise : the times of tensors are multiplied by random factors of this spread (a power of e).
+    device : (n,) only ops on the same one come together, so that this placement can still be expressed.
+    """
     graph = problem.graph
     guard = _guard(problem)
     mass = _share(problem.mean_time) + _share(problem.memory)
@@ -171,7 +192,10 @@ def matching(problem: Problem, target: int) -> IntArray:
     most = HEAVY * total / max(target, 1)
     scheduled = not isinstance(problem.model, Serial | Pipeline)
     readers = np.diff(graph.consumer_ptr)[graph.edge_tensor]
-    edge_weight = problem.mean_link[graph.edge_tensor] / readers
+    time = problem.mean_link
+    if rng is not None and noise > 0:
+        time = time * np.exp(noise * rng.standard_normal(len(time)))
+    edge_weight = time[graph.edge_tensor] / readers
     edge_tail, edge_head = graph.tensor_producer[graph.edge_tensor], graph.consumer_op
     group = np.arange(problem.n, dtype=np.int32)
     groups = problem.n
@@ -181,6 +205,9 @@ def matching(problem: Problem, target: int) -> IntArray:
             weight -= _delay(tail, head, _added(problem.mean_time, group, groups))
         visit = np.lexsort((head, tail, -weight))
         member = _first_member(group, groups)
+        if device is not None:
+            at = device[member]
+            visit = visit[at[tail[visit]] == at[head[visit]]]
         merged = merge_pairs(
             groups,
             (tail, head),
@@ -198,7 +225,15 @@ def matching(problem: Problem, target: int) -> IntArray:
                 break
             most *= 2.0
         groups = left
-    return group
+        yield group, _roots(guard.parent)[problem.class_of]
+
+
+def _roots(parent: IntArray) -> IntArray:
+    """The representatives of a union-find."""
+    root = parent.copy()
+    while not np.array_equal(root, root[root]):
+        root = root[root]
+    return root
 
 
 def _guard(problem: Problem, *, asked: bool = False) -> Guard:

@@ -19,7 +19,14 @@ from loadmaster.placers.columns.calls._states import Accelerators, accelerators_
 from loadmaster.placers.frame.feasible import first_feasible
 from loadmaster.placers.frame.search import Budget, OutOfBudget, Search
 from loadmaster.placers.frame.searcher import Searcher
-from loadmaster.placers.search._incumbents import borrow, construct, has_room_to_solve, note_bound, part_of
+from loadmaster.placers.search._incumbents import (
+    borrow,
+    construct,
+    has_room_to_solve,
+    note_bound,
+    part_of,
+    quick_answers,
+)
 from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.placers.solvers.offload import solve_offload
 from loadmaster.problem import Offload, Placement, Problem, relative_gap
@@ -98,7 +105,7 @@ class Calls(Searcher):
             borrow(search, LocalSearch(), part_of(search, 0.1, 4.0), seed)
             prove_calls(search, self, seed)
         if relative_gap(search.cost, search.bound.value) > CLOSED:
-            borrow(search, LocalSearch(), Budget(), seed)
+            quick_answers(search, Budget(), seed)
 
     def _single_calls(self, search: Search, seed: int) -> None:
         """With several calls per accelerator: what is found with one call each."""

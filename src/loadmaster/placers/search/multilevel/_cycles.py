@@ -1,0 +1,191 @@
+"""V-cycles: coarsen, search among the groups, take them apart step by step and search again, over and over."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from loadmaster.arrays import IntArray
+from loadmaster.placers.frame.feasible import atoms_of
+from loadmaster.placers.frame.search import OutOfBudget, Search
+from loadmaster.placers.search.local_search import IteratedWalker, LocalSearch
+from loadmaster.placers.search.multilevel._groups import Rating, heavy_groups
+from loadmaster.placers.search.multilevel._levels import Level, make_level
+from loadmaster.problem import SimulatedEvaluator
+from loadmaster.problem.coarsening import matching_rounds
+
+__all__ = ["Cycles", "sizes_of"]
+
+KINDS: tuple[Rating | Literal["acyclic"], ...] = (
+    "acyclic",
+    "even",
+    "heavy",
+    "chain",
+    "acyclic",
+    "heavy",
+    "even",
+    "random",
+)
+"""How groups are made, cycle after cycle: by matching that keeps the graph of the groups acyclic, or rated."""
+NOISE = 0.3
+"""Of the acyclic matching, after the first cycle."""
+SHARE = 0.3
+"""Part of what is left of the budget that one level may take."""
+
+
+def sizes_of(atoms: int, levels: tuple[int, ...]) -> list[int]:
+    """How many groups to make, the fewest first: the sizes that are well below what they are made from."""
+    sizes: list[int] = []
+    above = atoms
+    for size in sorted(levels, reverse=True):
+        if 2 * size <= above:
+            sizes.insert(0, size)
+            above = size
+    return sizes
+
+
+class Cycles:
+    """A walker that goes through the levels, from the coarsest to all atoms, and begins again with other groups.
+
+    Every other cycle makes its groups freely and begins near the best placement; the cycles between only put atoms
+    together that are on one device there, so that they begin exactly at it.
+    """
+
+    def __init__(
+        self, search: Search, settings: LocalSearch, levels: tuple[int, ...], kicks: int, seed: int
+    ) -> None:
+        assert search.best is not None
+        self._search, self._problem = search, search.problem
+        self._settings = replace(settings, kicks=kicks)
+        self._check = SimulatedEvaluator(self._problem)
+        self._rng = np.random.default_rng(seed)
+        self._sizes = sizes_of(atoms_of(self._problem).count, levels)
+        self._cycle = -1
+        self._levels: list[Level] = []
+        self._walker: IteratedWalker | None = None
+        self._level: Level | None = None
+        self._left, self._until = 0, math.inf
+        self.best: IntArray = search.best.device.copy()
+        self.best_cost = search.cost
+        self._here: IntArray = self.best
+
+    @property
+    def chain(self) -> Cycles:
+        """The best placement of all levels."""
+        return self
+
+    def walk(self, evaluations: int) -> int:
+        """See :class:`Walker`."""
+        made = 0
+        while made < evaluations:
+            if self._walker is None and not self._next_level():
+                return made
+            assert self._walker is not None
+            step = self._walker.walk(max(1, min(evaluations - made, self._left)))
+            made += step
+            self._left -= step
+            self._note()
+            if step == 0 or self._walker.over or self._left <= 0 or self._search.seconds >= self._until:
+                self._here = self._expanded()
+                self._walker = None
+                if step == 0 and not self._sizes:
+                    return made
+        return made
+
+    def _expanded(self) -> IntArray:
+        assert self._level is not None
+        assert self._walker is not None
+        return self._level.expand(self._walker.chain.best).copy()
+
+    def _note(self) -> None:
+        assert self._walker is not None
+        if self._walker.chain.best_cost < self.best_cost:
+            self.best, self.best_cost = self._expanded(), self._walker.chain.best_cost
+
+    def _next_level(self) -> bool:
+        """Begin with the next level, or with the coarsest of the next cycle."""
+        if not self._levels:
+            self._begin_cycle()
+        level = self._levels.pop(0)
+        start = level.restrict(self._here, self._check)
+        if start is None:  # the groups do not fit: wait for the next level, which can do more
+            return bool(self._levels) and self._next_level()
+        self._level = level
+        seed = int(self._rng.integers(2**63))
+        self._walker = IteratedWalker(
+            self._settings, level.chain(seed, self._search.evaluator), _Once(start), level.coarse
+        )
+        search = self._search
+        limited = search.budget.evaluations is not None
+        self._left = max(1, int(SHARE * search.evaluations_left)) if limited else 2**62
+        self._until = search.seconds + SHARE * search.seconds_left
+        return True
+
+    def _begin_cycle(self) -> None:
+        self._cycle += 1
+        search, atoms = self._search, atoms_of(self._problem)
+        assert search.best is not None
+        self._here = self.best if self.best_cost <= search.cost else search.best.device
+        at = None
+        if self._cycle % 2:
+            at = np.empty(atoms.count, np.int32)
+            at[atoms.of_op] = self._here
+        kind = KINDS[self._cycle % len(KINDS)]
+        made = self._acyclic() if kind == "acyclic" else self._rated(kind, at)
+        groups = [*made, np.arange(atoms.count, dtype=np.int32)]
+        counts = [int(group.max(initial=-1)) + 1 for group in groups]
+        # A level that is hardly coarser than the next is left out.
+        keep = [i for i, (few, more) in enumerate(pairwise(counts)) if few <= 0.8 * more]
+        self._levels = [self._made(groups[i]) for i in (*keep, len(groups) - 1)]
+
+    def _rated(self, rating: Rating, at: IntArray | None) -> list[IntArray]:
+        """(atoms,) groups, the coarsest first: each level is made from the finer one."""
+        groups: list[IntArray] = []
+        for size in reversed(self._sizes):
+            below = groups[0] if groups else None
+            made = heavy_groups(
+                self._problem, size, self._rng, rating, at=at, group=below, check=self._look_at_clock
+            )
+            groups.insert(0, made)
+        return groups
+
+    def _acyclic(self) -> list[IntArray]:
+        """(atoms,) groups, the coarsest first: of the rounds of a matching those nearest to the sizes asked for."""
+        if not self._sizes:
+            return []
+        atoms = atoms_of(self._problem)
+        noise = NOISE if self._cycle else 0.0
+        rounds: dict[int, IntArray] = {}
+        for _, tied in matching_rounds(self._problem, self._sizes[0], rng=self._rng, noise=noise):
+            self._look_at_clock()
+            group = np.empty(atoms.count, np.int32)
+            group[atoms.of_op] = np.unique(tied, return_inverse=True)[1].reshape(-1)
+            rounds.setdefault(int(group.max(initial=-1)) + 1, group)
+        nearest = {
+            min(rounds, key=lambda count: abs(math.log(count / size))) for size in self._sizes if rounds
+        }
+        return [rounds[count] for count in sorted(nearest)]
+
+    def _made(self, group: IntArray) -> Level:
+        self._look_at_clock()
+        return make_level(self._problem, group, self._search.evaluator)
+
+    def _look_at_clock(self) -> None:
+        if self._search.out_of_time():
+            raise OutOfBudget
+
+
+class _Once:
+    """One start, and then no other."""
+
+    def __init__(self, device: IntArray) -> None:
+        self._device: IntArray | None = device
+
+    def next(self) -> IntArray | None:
+        """The start, at the first call."""
+        device, self._device = self._device, None
+        return device

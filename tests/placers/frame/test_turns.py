@@ -1,0 +1,66 @@
+"""Turns: one lane for several members, more of it for those that improve, some of it for all."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from loadmaster.placers.frame.turns import Turn, Turns
+
+
+def run(gains: dict[str, float], rounds: int) -> tuple[dict[str, int], int]:
+    """Members that gain so much a turn take turns of a second on a clock that they move themselves.
+
+    How many turns each has had, and how many members were ever at work at once.
+    """
+    now, at_work, most = [0.0], [0], [0]
+    had = dict.fromkeys(gains, 0)
+    turns = Turns(1.0, lambda: sum(had.values()) >= rounds, clock=lambda: now[0])
+    gate = threading.Barrier(len(gains))
+
+    def member(name: str) -> None:
+        gate.wait()
+        turn = turns.join(name)
+        while sum(had.values()) < rounds:
+            while turns.waiting < len(gains) - 1 and sum(had.values()) < rounds:
+                time.sleep(0.001)  # all others are in line
+            at_work[0] += 1
+            most[0] = max(most[0], at_work[0])
+            had[name] += 1
+            turn.gained(gains[name])
+            now[0] += 1.0
+            at_work[0] -= 1
+            turn.pass_on()
+        turns.leave(turn)
+
+    threads = [threading.Thread(target=member, args=(name,)) for name in gains]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return had, most[0]
+
+
+def test_whoever_improves_has_more_turns_and_nobody_is_forgotten() -> None:
+    had, most = run({"good": 0.01, "idle": 0.0, "lazy": 0.0}, 40)
+    assert most == 1
+    assert had["good"] > max(had["idle"], had["lazy"])
+    assert min(had.values()) >= 5
+
+
+def test_turns_are_even_where_nothing_improves() -> None:
+    had, _ = run({"a": 0.0, "b": 0.0, "c": 0.0}, 30)
+    assert max(had.values()) - min(had.values()) <= 3
+
+
+def test_a_turn_is_not_passed_on_before_its_time_and_waiting_is_booked() -> None:
+    now = [0.0]
+    turns = Turns(1.0, lambda: False, clock=lambda: now[0])
+    turn: Turn = turns.join("alone")
+    now[0] = 0.5
+    turn.pass_on()
+    assert turn.spent == 0.0
+    now[0] = 1.5
+    turn.pass_on()
+    assert turn.spent == 1.5
+    assert turn.waited == 0.0
