@@ -87,6 +87,8 @@ class Optimized:
     fit: OverlapFit
     screened: Mapping[str, float]
     """Seconds of every candidate when the winner was chosen."""
+    left_out: Mapping[str, str]
+    """The placements that were found but did not run, with the reason."""
     model: str
     cores: tuple[int, ...]
     engine: Mapping[str, str]
@@ -108,6 +110,7 @@ class Optimized:
             "predicted": self.predicted,
             "fit": self.fit.document(),
             "screened": dict(self.screened),
+            "left_out": dict(self.left_out),
             "lines": [
                 {
                     **line.document(),
@@ -191,7 +194,7 @@ def optimize_by(
     Raises
     ------
     InputError : the model or a device is wrong.
-    RunError : nothing runs, or the machine is too busy to measure.
+    RunError : nothing runs, or no placement that was found, or the machine is too busy to measure.
     """
     began = time.monotonic()
     if model not in MODELS:
@@ -210,6 +213,12 @@ def optimize_by(
         if not work.interrupted:
             fit = work.fitted(fit)
             bounded = work.round(fit, 2)
+        if work.left_out and not work.tried:
+            name, why = next(iter(work.left_out.items()))
+            raise RunError(
+                f"none of the {len(work.left_out)} placements that were found could be run, so that nothing is known "
+                f"of them: {name}: {why}"
+            )
         screened, best, first = _screen(session, work.tried, alone, end, say)
         say("measuring the winner afresh, beside each device alone and all cores")
         lines = _final(session, alone, first, best, devices, cores, samples, end)
@@ -239,7 +248,18 @@ def optimize_by(
     if best is not None and pays:  # run it later as it was measured
         plan = Plan({**plan.document, "pieces": [[piece.device, list(piece.ops)] for piece in best.pieces]})
     return Optimized(
-        plan, lines, first, pays, predicted, fit, screened, model, used, engine, time.monotonic() - began
+        plan,
+        lines,
+        first,
+        pays,
+        predicted,
+        fit,
+        screened,
+        work.left_out,
+        model,
+        used,
+        engine,
+        time.monotonic() - began,
     )
 
 
@@ -281,6 +301,7 @@ class _Search:
         self.placer = placer
         self.share = max(LEAST, left * SEARCHING[model] / (2 * len(PRICES)))
         self.tried: list[_Tried] = []
+        self.left_out: dict[str, str] = {}
         self.interrupted = False
 
     def round(self, fit: OverlapFit, number: int) -> Solution:
@@ -320,6 +341,7 @@ class _Search:
             if not self.session.worker.alive:
                 raise
             self.say(f"{name} is left out: {error}")
+            self.left_out[name] = str(error)
             return
         self.tried.append(_Tried(name, placement, pieces, candidate))
 

@@ -196,9 +196,13 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
     if document["pays"]:
         assert best is not None
         result = f"the plan is {best['speedup']:.2f}x as fast as {alone} alone, beyond the noise"
+    elif best is not None:
+        result = f"no placement that was run beats device {alone} alone beyond the noise: the plan is {alone} alone"
     else:
-        result = f"no placement beats device {alone} alone beyond the noise: the plan is {alone} alone"
+        result = f"no other placement was run, for none was predicted to beat one device: the plan is {alone} alone"
     facts = {"result": result, "plan": document["plan"], "time": per}
+    if document["left_out"]:
+        facts["left out"] = "; ".join(f"{name}: {why}" for name, why in document["left_out"].items())
     if best is not None:
         verified = best["verified"]
         facts["outputs"] = (

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import InputError
 from loadmaster.files import shown
+from loadmaster.graph.openvino._names import canonical_order, name_canonically, numbered, told_in
 
 __all__ = ["convert", "fold", "one_line", "openvino", "read"]
 
@@ -48,9 +49,22 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]]) -> Any:
         _check_ir(file)
     try:
         model = ov.Core().read_model(str(file))
+        # Every layer of an IR has a name of its own.
+        generated = set() if file.suffix.lower() == ".xml" else _generated(ov, model, file)
     except (RuntimeError, ValueError, MemoryError) as error:  # ValueError: texts that are not UTF-8
         raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
-    return _ready(model, shapes, str(path))
+    return _ready(model, shapes, str(path), generated)
+
+
+def _generated(ov: Any, model: Any, file: Path) -> set[int]:
+    """The nodes without a name in the file, by their place in the canonical order."""
+    found = numbered(model)
+    names = [node.get_friendly_name() for node in canonical_order(model)]
+    if not found or not told_in(file, [names[at] for at in found]):
+        return found
+    # The file has a name such as OpenVINO makes: numbers go up, so only the file's names are there a second time.
+    again = [node.get_friendly_name() for node in canonical_order(ov.Core().read_model(str(file)))]
+    return {at for at in found if names[at] != again[at]}
 
 
 def _check_ir(path: Path) -> None:
@@ -93,7 +107,7 @@ def convert(model: Any, shapes: Mapping[str, Sequence[int]], example: Any = None
     ov = openvino("converting a model")
     name = type(model).__name__
     if isinstance(model, ov.Model):
-        return _ready(model.clone(), shapes, model.get_friendly_name() or name)
+        return _ready(model.clone(), shapes, model.get_friendly_name() or name, numbered(model))
     try:
         converted = ov.convert_model(model, example_input=example)
     except Exception as error:  # the converters raise whatever they like
@@ -106,7 +120,7 @@ def convert(model: Any, shapes: Mapping[str, Sequence[int]], example: Any = None
         for at, value in enumerate(_flat(example)):
             if at < len(converted.inputs) and converted.inputs[at].partial_shape.is_dynamic:
                 shapes = {**{str(at): tuple(value.shape)}, **shapes}
-    return _ready(converted, shapes, name)
+    return _ready(converted, shapes, name, numbered(converted))
 
 
 def _flat(example: Any) -> list[Any]:
@@ -115,9 +129,9 @@ def _flat(example: Any) -> list[Any]:
     return list(example) if isinstance(example, list | tuple) else [example]
 
 
-def _ready(model: Any, shapes: Mapping[str, Sequence[int]], source: str) -> Any:
+def _ready(model: Any, shapes: Mapping[str, Sequence[int]], source: str, generated: Collection[int]) -> Any:
     _fix_shapes(model, shapes, source)
-    _name_uniquely(model)
+    name_canonically(model, generated)
     return model
 
 
@@ -149,22 +163,6 @@ def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]], source: str) ->
             )
 
 
-def _name_uniquely(model: Any) -> None:
-    """Names of OpenVINO's nodes need not be unique; those of ops must be, in the model itself too."""
-    taken: set[str] = set()
-    nodes = model.get_ordered_ops()
-    own = {node.get_friendly_name() for node in nodes}
-    for node in nodes:
-        name = node.get_friendly_name()
-        if name in taken:
-            count = 1
-            while f"{name}_{count}" in own or f"{name}_{count}" in taken:
-                count += 1
-            name = f"{name}_{count}"
-            node.set_friendly_name(name)
-        taken.add(name)
-
-
 def fold(model: Any) -> Any:
     """Replace what has the same value in every run by constants, in place; names of all other nodes stay."""
     from openvino.passes import ConstantFolding, Manager
@@ -172,7 +170,7 @@ def fold(model: Any) -> Any:
     manager = Manager()
     manager.register_pass(ConstantFolding())
     manager.run_passes(model)
-    _name_uniquely(model)
+    name_canonically(model)
     return model
 
 
