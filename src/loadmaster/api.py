@@ -146,6 +146,7 @@ def problem(
     shapes: Shapes = (),
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
+    pin_outputs: bool = False,
     **settings: str | int | None,
 ) -> Problem:
     """The problem of placing ``source`` under an execution model.
@@ -163,6 +164,7 @@ def problem(
     model : ``serial``, ``concurrent``, ``pipeline`` or ``offload``. By default ``pipeline`` for workloads,
         what the problem says for problems and plans, and ``concurrent`` for all else.
     pins, forbids : rules ``"ops=device"``; ops by name or regular expression.
+    pin_outputs : for a network, pin its outputs to the host, where its inputs always are.
     settings : settings of the execution model; None keeps the default.
     """
     if shapes and not isinstance(source, str | Path):
@@ -189,7 +191,7 @@ def problem(
             chosen,
             time=known.time,
             colocation=entry.colocation,
-            pins=dict.fromkeys((*entry.inputs, *entry.outputs), where.host),
+            pins=dict.fromkeys((*entry.inputs, *(entry.outputs if pin_outputs else ())), where.host),
             provenance="; ".join((known.text, *entry.notes)),
             origin=known.origin,
         )
@@ -412,6 +414,7 @@ def read_placement(
     shapes: Shapes = (),
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
+    pin_outputs: bool = False,
     **settings: str | int | None,
 ) -> tuple[Problem, Placement]:
     """A placement from a file, with the problem that it refers to.
@@ -449,6 +452,7 @@ def read_placement(
         shapes=(),
         pins=pins,
         forbids=forbids,
+        pin_outputs=pin_outputs,
         **settings,
     )
     if is_split(data):

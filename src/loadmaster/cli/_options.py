@@ -108,6 +108,9 @@ Forbid = Annotated[
         "--forbid", metavar="OPS=DEVICE", help="Ops (name or regular expression) that must not go there."
     ),
 ]
+PinOutputs = Annotated[
+    bool, typer.Option("--pin-outputs", help="A model's outputs must go to the host, as its inputs do.")
+]
 Time = Annotated[
     str | None,
     typer.Option(
@@ -180,6 +183,7 @@ def _asked(
     memory: Memory = None,
     pin: Pin = None,
     forbid: Forbid = None,
+    pin_outputs: PinOutputs = False,
 ) -> Asked:
     return Asked(
         file,
@@ -189,6 +193,7 @@ def _asked(
             "shapes": shape or (),
             "pins": pin or (),
             "forbids": forbid or (),
+            "pin_outputs": pin_outputs,
             "costs": costs,
             "scale_to": scale_to,
             "precision": precision,

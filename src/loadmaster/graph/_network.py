@@ -18,7 +18,7 @@ class Network:
     graph : the ops.
     colocation : groups of ops that share a weight, which is stored with one of them.
     inputs, outputs : ops that stand for what comes from the host and goes back to it (images, tokens, labels,
-        results); they take no time.
+        results); they are boundary ops of the graph, and take no time.
     notes : what the numbers leave out, one clause each.
     """
 

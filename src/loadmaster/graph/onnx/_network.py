@@ -61,6 +61,7 @@ def assemble(walk: Walk, name: str, *, io: bool) -> Network:
                 "Parameter",
                 shapes=[value.tensor.shape],
                 bytes_written=value.tensor.bytes,
+                boundary=True,
             )
     tables: list[Table] = []
     for s in live:
@@ -177,7 +178,9 @@ def _add_step(builder: GraphBuilder, names: _Names, step: Step, holding: Holding
 
 def _add_result(builder: GraphBuilder, names: _Names, name: str, value: Value) -> int:
     kept = sum(root.stored for root in value.roots)
-    return builder.op(names.other(name), "Result", shapes=[value.tensor.shape], param_bytes=kept)
+    return builder.op(
+        names.other(name), "Result", shapes=[value.tensor.shape], param_bytes=kept, boundary=True
+    )
 
 
 def _connect(

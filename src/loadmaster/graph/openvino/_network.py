@@ -142,6 +142,7 @@ def _add(reader: _Reader, node: Any, weights: set[str], held: _Held) -> None:
         bytes_read=sum(read) + held.read,
         bytes_written=0.0 if kind in ALIASES - {"Parameter"} else written,
         param_bytes=held.stored,
+        boundary=kind in ("Parameter", "Result"),
     )
 
 
