@@ -429,9 +429,11 @@ def read_placement(
     InputError : the file is none of these, is a plan for another model, or does not fit the ops and devices.
     """
     data = read_json(path)
+    plan = Plan.parse(data, str(path)) if is_plan(data) else None
+    if plan is not None and isinstance(source, str | Path) and not shapes:
+        shapes = plan.shapes
     loaded = load(source, shapes) if isinstance(source, str | Path) else source
-    if is_plan(data):
-        plan = Plan.parse(data, str(path))
+    if plan is not None:
         graph = loaded if isinstance(loaded, Graph) else loaded.graph
         if plan.graph_hash != graph.digest:
             raise InputError(
@@ -744,5 +746,9 @@ def lint(plan: Plan, model: str | Path | None = None, shapes: Shapes = ()) -> li
     network = None
     if model is not None:
         counting = "layers" if "Constant" in plan.problem().graph.op_types else "ops"
-        network = load_openvino(model, shapes, counting=counting)
+        network = load_openvino(model, shapes or plan.shapes, counting=counting)
+        if network.graph.digest != plan.graph_hash:
+            from loadmaster.runtime.openvino import fitted
+
+            network, plan = fitted(model, plan, shapes)
     return runtime.lint(plan.problem(), plan.placement(), network)

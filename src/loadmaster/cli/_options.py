@@ -140,7 +140,9 @@ ReportFile = Annotated[
 ]
 Shapes = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="X=1x3x…", help="Shape of an input that the model leaves open."),
+    typer.Option(
+        "--shape", metavar="X=1x3x…", help="Shape of a model's input; ONNX: or size of a named dimension."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
@@ -158,6 +160,12 @@ class Asked:
         from loadmaster import api
 
         return api.problem(self.file, **self.settings)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The sizes given for what a model leaves open."""
+        from loadmaster.graph.onnx import parse_shapes
+
+        return parse_shapes(self.settings["shapes"])
 
     def placement(self, path: str) -> tuple[Problem, Placement]:
         """A placement from a file, and the problem that it refers to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loadmaster.graph._graph import Graph
@@ -20,6 +21,7 @@ class Network:
     inputs, outputs : ops that stand for what comes from the host and goes back to it (images, tokens, labels,
         results); they are boundary ops of the graph, and take no time.
     notes : what the numbers leave out, one clause each.
+    tensors : names of tensors in the file -> the op that makes them, where the frontend knows them.
     """
 
     graph: Graph
@@ -27,6 +29,7 @@ class Network:
     inputs: tuple[int, ...] = field(default=(), kw_only=True)
     outputs: tuple[int, ...] = field(default=(), kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
+    tensors: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.graph!r})"

@@ -11,6 +11,7 @@ from typing import Any
 
 from loadmaster import api
 from loadmaster.errors import BusyError, InputError, RunError
+from loadmaster.graph.onnx import parse_shapes
 from loadmaster.optimize._refine import refine
 from loadmaster.placers import Placer
 from loadmaster.plan import Plan
@@ -244,7 +245,7 @@ def optimize_by(
     known: dict[str, Any] = {"cost": measured.median, **measured.document()}
     if pays and lines[-1].latency is not None:
         known["latency"] = lines[-1].latency._asdict()
-    plan = Plan.from_solution(problem, solution, measured=known)
+    plan = Plan.from_solution(problem, solution, measured=known, shapes=parse_shapes(shapes))
     if best is not None and pays:  # run it later as it was measured
         plan = Plan({**plan.document, "pieces": [[piece.device, list(piece.ops)] for piece in best.pieces]})
     return Optimized(

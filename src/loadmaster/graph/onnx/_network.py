@@ -84,6 +84,13 @@ def assemble(walk: Walk, name: str, *, io: bool) -> Network:
         inputs=tuple(source.values()),
         outputs=tuple(results),
         notes=tuple(_notes(walk, live)),
+        tensors={
+            value.name: op
+            for value, op in (
+                *source.items(),
+                *((value, op_of[s]) for s in live for value in walk.steps[s].outputs if value is not None),
+            )
+        },
     )
 
 

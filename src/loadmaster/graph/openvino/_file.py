@@ -11,6 +11,7 @@ from typing import Any
 
 from loadmaster.errors import InputError
 from loadmaster.files import shown
+from loadmaster.graph.onnx import input_shapes
 from loadmaster.graph.openvino._names import canonical_order, name_canonically, numbered, told_in
 
 __all__ = ["convert", "fold", "one_line", "openvino", "read"]
@@ -47,13 +48,29 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]]) -> Any:
         raise InputError(f"{path}: there is no such file")
     if file.suffix.lower() == ".xml":
         _check_ir(file)
+    is_onnx = file.suffix.lower() == ".onnx"
+    if is_onnx and shapes:
+        shapes = input_shapes(file, shapes)
     try:
-        model = ov.Core().read_model(str(file))
+        model = _read_shaped(ov, file, shapes) if is_onnx and shapes else ov.Core().read_model(str(file))
         # Every layer of an IR has a name of its own.
         generated = set() if file.suffix.lower() == ".xml" else _generated(ov, model, file)
     except (RuntimeError, ValueError, MemoryError) as error:  # ValueError: texts that are not UTF-8
         raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
     return _ready(model, shapes, str(path), generated)
+
+
+def _read_shaped(ov: Any, file: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """An ONNX model read with the shapes of its inputs set before OpenVINO looks at what follows from them."""
+    from openvino.frontend import FrontEndManager
+
+    frontend = FrontEndManager().load_by_framework("onnx")
+    inputs = frontend.load(str(file))
+    for place in inputs.get_inputs():
+        for name in place.get_names():
+            if name in shapes:
+                inputs.set_partial_shape(place, ov.PartialShape(list(shapes[name])))
+    return frontend.convert(inputs)
 
 
 def _generated(ov: Any, model: Any, file: Path) -> set[int]:

@@ -18,7 +18,7 @@ from loadmaster.problem import Concurrent, Pipeline
 from loadmaster.runtime._plan_runs import pieces_of
 from loadmaster.runtime.openvino._devices import Devices, DeviceSpec
 from loadmaster.runtime.openvino._overlapped import Overlapped
-from loadmaster.runtime.openvino._plans import devices_of, fitting_network
+from loadmaster.runtime.openvino._plans import devices_of, fitted
 
 __all__ = ["Net", "open_plan"]
 
@@ -62,7 +62,7 @@ class Net:
             raise InputError(f"the model has {len(self._ports)} inputs ({names}), not {len(inputs)}")
         found = []
         for value, (name, shape, kind) in zip(inputs, self._ports, strict=True):
-            array = np.ascontiguousarray(value, dtype=kind)
+            array = np.asarray(value, dtype=kind, order="C")  # keeps a scalar one
             if array.shape != shape:
                 raise InputError(f"input {name!r} must have the shape {shape}, not {array.shape}")
             found.append(array)
@@ -109,9 +109,10 @@ def open_plan(
             f"{loaded.source}: is a plan of the {problem.model.name} model: open() runs concurrent and pipeline "
             "plans, 'loadmaster run' runs serial ones"
         )
-    fitting_network(model, loaded, shapes)
+    given = parse_shapes(shapes) or loaded.shapes
+    _, loaded = fitted(model, loaded, given)
     specs = tuple(devices) if devices else devices_of(loaded)
-    read = openvino_model(model, parse_shapes(shapes))
+    read = openvino_model(model, given)
     pieces = pieces_of(loaded)
     slots = len({piece.device for piece in pieces}) + 1
     return Net(read, Overlapped(read, Devices(specs), pieces, slots=slots))
