@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
@@ -750,5 +751,6 @@ def lint(plan: Plan, model: str | Path | None = None, shapes: Shapes = ()) -> li
         if network.graph.digest != plan.graph_hash:
             from loadmaster.runtime.openvino import fitted
 
-            network, plan = fitted(model, plan, shapes)
+            with suppress(InputError):  # a plan for another model, which is a finding
+                network, plan = fitted(model, plan, shapes)
     return runtime.lint(plan.problem(), plan.placement(), network)

@@ -152,9 +152,10 @@ def test_scalar_inputs_run(tmp_path, model):
 
 
 def test_shapes_are_set_before_openvino_checks_the_model(tmp_path):
-    node = helper.make_node
-    # While the rank of x is open nothing can be split along its last axis.
-    shapeless = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
-    nodes = [node("Split", ["x"], ["a", "b"], axis=-1, num_outputs=2), node("Add", ["a", "b"], ["y"])]
-    path = save(tmp_path / "open.onnx", nodes, [shapeless], [value("y", None)])
-    assert load_openvino(path, ["x=4x8"]).graph.output_shapes[-2] == ((4, 4),)
+    nodes = [helper.make_node("GlobalLpPool", ["x"], ["y"])]
+    path = save(tmp_path / "open.onnx", nodes, [value("x", [None] * 4)], [value("y", None)])
+    with pytest.raises(RuntimeError, match="must be static"):
+        ov.Core().read_model(str(path))
+    assert load_openvino(path, ["x=2x3x4x4"]).graph.names[0] == "x"
+    with pytest.raises(InputError, match="OpenVINO cannot read it"):
+        load_openvino(path)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import InputError
 from loadmaster.files import shown
 from loadmaster.graph.onnx import input_shapes
-from loadmaster.graph.openvino._names import canonical_order, name_canonically, numbered, told_in
+from loadmaster.graph.openvino._names import canonical_order, name_canonically, numbered
 
 __all__ = ["convert", "fold", "one_line", "openvino", "read"]
 
@@ -51,10 +51,14 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]]) -> Any:
     is_onnx = file.suffix.lower() == ".onnx"
     if is_onnx and shapes:
         shapes = input_shapes(file, shapes)
+
+    def once() -> Any:
+        return _read_shaped(ov, file, shapes) if is_onnx and shapes else ov.Core().read_model(str(file))
+
     try:
-        model = _read_shaped(ov, file, shapes) if is_onnx and shapes else ov.Core().read_model(str(file))
+        model = once()
         # Every layer of an IR has a name of its own.
-        generated = set() if file.suffix.lower() == ".xml" else _generated(ov, model, file)
+        generated = set() if file.suffix.lower() == ".xml" else _generated(model, once)
     except (RuntimeError, ValueError, MemoryError) as error:  # ValueError: texts that are not UTF-8
         raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
     return _ready(model, shapes, str(path), generated)
@@ -73,15 +77,19 @@ def _read_shaped(ov: Any, file: Path, shapes: Mapping[str, Sequence[int]]) -> An
     return frontend.convert(inputs)
 
 
-def _generated(ov: Any, model: Any, file: Path) -> set[int]:
-    """The nodes without a name in the file, by their place in the canonical order."""
+def _generated(model: Any, once_more: Callable[[], Any]) -> set[int]:
+    """The nodes without a name in the file, by their place in the canonical order.
+
+    A name of the file may happen to be the very one that OpenVINO would give. Numbers only go up, so that the names of
+    the file are those which are there a second time.
+    """
     found = numbered(model)
-    names = [node.get_friendly_name() for node in canonical_order(model)]
-    if not found or not told_in(file, [names[at] for at in found]):
+    if not found:
         return found
-    # The file has a name such as OpenVINO makes: numbers go up, so only the file's names are there a second time.
-    again = [node.get_friendly_name() for node in canonical_order(ov.Core().read_model(str(file)))]
-    return {at for at in found if names[at] != again[at]}
+    first, second = (
+        [node.get_friendly_name() for node in canonical_order(each)] for each in (model, once_more())
+    )
+    return {at for at in found if first[at] != second[at]}
 
 
 def _check_ir(path: Path) -> None:

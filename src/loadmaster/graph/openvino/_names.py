@@ -7,12 +7,10 @@ order in which the outputs are reached: that depends on the model alone. Names t
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
-__all__ = ["canonical_order", "name_canonically", "numbered", "told_in"]
+__all__ = ["canonical_order", "name_canonically", "numbered"]
 
 
 def canonical_order(model: Any) -> list[Any]:
@@ -41,17 +39,11 @@ def canonical_order(model: Any) -> list[Any]:
 def numbered(model: Any) -> set[int]:
     """Which nodes, by their place in :func:`canonical_order`, have no name but OpenVINO's number.
 
-    A name of the file's may happen to be the very one that OpenVINO would give (:func:`told_in`).
+    A name of the file's may happen to be the very one that OpenVINO would give.
     """
     return {
         at for at, node in enumerate(canonical_order(model)) if node.get_friendly_name() == node.get_name()
     }
-
-
-def told_in(path: Path, names: Collection[str]) -> bool:
-    """Whether a file has one of the names in its bytes."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return any(content.find(name.encode()) >= 0 for name in names)
 
 
 def name_canonically(model: Any, generated: Collection[int] = ()) -> None:
