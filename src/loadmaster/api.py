@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_type_hints
@@ -206,6 +207,7 @@ def problem(
     values: Values = (),
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
+    pin_outputs: bool = False,
     **settings: str | int | None,
 ) -> Problem:
     """The problem of placing ``source`` under an execution model.
@@ -224,6 +226,7 @@ def problem(
         default ``pipeline`` for workloads, what the problem says for problems and plans, and ``concurrent`` for all
         else.
     pins, forbids : rules ``"ops=device"``; ops by name or regular expression.
+    pin_outputs : for a network, pin its outputs to the host, where its inputs always are.
     settings : settings of the execution model; None keeps the default.
     """
     loaded = load(source, shapes, values=values)
@@ -248,7 +251,7 @@ def problem(
             chosen,
             time=known.time,
             colocation=entry.colocation,
-            pins=dict.fromkeys((*entry.inputs, *entry.outputs), where.host),
+            pins=dict.fromkeys((*entry.inputs, *(entry.outputs if pin_outputs else ())), where.host),
             provenance="; ".join((known.text, *entry.notes)),
             origin=known.origin,
         )
@@ -521,6 +524,7 @@ def read_placement(
     values: Values = (),
     pins: Iterable[str] = (),
     forbids: Iterable[str] = (),
+    pin_outputs: bool = False,
     **settings: str | int | None,
 ) -> tuple[Problem, Placement]:
     """A placement from a file, with the problem that it refers to.
@@ -537,7 +541,7 @@ def read_placement(
     data = read_json(path, "a placement")
     plan = Plan.parse(data, str(path)) if is_plan(data) else None
     if plan is not None and isinstance(source, str | Path):
-        values = values or plan.values
+        values, shapes = values or plan.values, shapes or plan.shapes
     loaded = load(source, shapes, values=values)
     if plan is not None:
         graph = loaded if isinstance(loaded, Graph) else loaded.graph
@@ -561,6 +565,7 @@ def read_placement(
         values=(),
         pins=pins,
         forbids=forbids,
+        pin_outputs=pin_outputs,
         **settings,
     )
     if is_split(data):
@@ -908,5 +913,10 @@ def lint(
     network = None
     if model is not None:
         counting = "layers" if "Constant" in plan.problem().graph.op_types else "ops"
-        network = load_openvino(model, shapes, values=values or plan.values, counting=counting)
+        network = load_openvino(model, shapes or plan.shapes, values=values or plan.values, counting=counting)
+        if network.graph.digest != plan.graph_hash:
+            from loadmaster.runtime.openvino import fitted
+
+            with suppress(InputError):  # a plan for another model, which is a finding
+                network, plan = fitted(model, plan, Given(shapes, values or plan.values))
     return runtime.lint(plan.problem(), plan.placement(), network)

@@ -89,6 +89,8 @@ def _pack_arrays(owner: Graph | Problem) -> dict[str, Any]:
     packed = {}
     for field in fields(owner):
         array = getattr(owner, field.name)
+        if field.name == "boundary" and not array.any():  # as in files from before there was such a thing
+            continue
         if isinstance(array, np.ndarray):
             dtype = DTYPES[array.dtype.name]
             packed[field.name] = {
@@ -222,6 +224,8 @@ def _unpack_graph(record: Record, name: str, room: _Room) -> Graph:
     floats = ("flops", "bytes_read", "bytes_written", "param_bytes")
     found = {key: arrays.get(key, "<f8", (n,)) for key in floats}
     found["backward"] = arrays.get("backward", "|b1", (n,))
+    if "boundary" in arrays.record:
+        found["boundary"] = arrays.get("boundary", "|b1", (n,))
     found["tensor_producer"] = arrays.get("tensor_producer", "<i4", (None,))
     m = len(found["tensor_producer"])
     found["tensor_bytes"] = arrays.get("tensor_bytes", "<f8", (m,))

@@ -6,7 +6,7 @@ import importlib.metadata
 import json
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,12 @@ class Plan:
         """Values of the model's inputs that were made constants before it was placed, by name; mostly none."""
         return dict(self.document.get("values") or {})
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The sizes that the model was read with, where it leaves some open."""
+        given = self.document["graph"].get("shapes", {})
+        return {name: tuple(shape) for name, shape in given.items()}
+
     # -- making and reading ----------------------------------------------------------------------------------
 
     @staticmethod
@@ -97,15 +103,19 @@ class Plan:
         solution: Solution,
         *,
         measured: Mapping[str, Any] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> Plan:
-        """The plan of a solution; ``measured`` is what a runtime found when it ran the plan, ``values`` are those of
-        inputs that were made constants."""
+        """The plan of a solution; ``measured`` is what a runtime found when it ran the plan, ``shapes`` the sizes
+        that the model was read with, ``values`` those of inputs that were made constants."""
+        graph: dict[str, Any] = {"name": problem.graph.name, "hash": problem.graph.digest}
+        if shapes:
+            graph["shapes"] = {name: list(shape) for name, shape in sorted(shapes.items())}
         return Plan(
             {
                 "format": FORMAT,
                 **solution_document(problem, solution),
-                "graph": {"name": problem.graph.name, "hash": problem.graph.digest},
+                "graph": graph,
                 "history": [[point.seconds, point.evaluations, point.cost] for point in solution.history],
                 "measured": None if measured is None else plain(measured),
                 **({"values": plain(values)} if values else {}),
@@ -137,6 +147,7 @@ class Plan:
         graph = Record(record.get("graph"), f"{source}: graph")
         graph.text("name")
         graph.text("hash")
+        _check_shapes(graph)
         _check_measured(record)
         record.text("tolerance", "")
         if "values" in record.value:
@@ -207,6 +218,13 @@ class Plan:
             found_by=record.text("found_by"),
             stopped=record.text("stopped"),
         )
+
+
+def _check_shapes(graph: Record) -> None:
+    given = Record(graph.value.get("shapes", {}), f"{graph.where}: shapes")
+    for name in given.value:
+        if any(type(size) is not int or not 0 <= size < 2**63 for size in given.items(name)):
+            raise InputError(f"{given.where}: {shown(name)} must be a list of whole numbers >= 0")
 
 
 def _check_measured(record: Record) -> None:

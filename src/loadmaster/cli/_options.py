@@ -129,6 +129,9 @@ Forbid = Annotated[
         "--forbid", metavar="OPS=DEVICE", help="Keep ops (name or regular expression) off a device."
     ),
 ]
+PinOutputs = Annotated[
+    bool, typer.Option("--pin-outputs", help="A model's outputs must go to the host, as its inputs do.")
+]
 Time = Annotated[
     str | None,
     typer.Option(
@@ -156,7 +159,9 @@ ReportFile = Annotated[
 ]
 Shapes = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="X=1x3x…", help="Shape of an input whose shape is not fixed."),
+    typer.Option(
+        "--shape", metavar="X=1x3x…", help="Shape of a model's input; ONNX: or size of a named dimension."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -182,6 +187,12 @@ class Asked:
         from loadmaster import api
 
         return api.problem(self.file, **self.settings)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The sizes given for what a model leaves open."""
+        from loadmaster.graph.onnx import parse_shapes
+
+        return parse_shapes(self.settings["shapes"])
 
     def placement(self, path: str) -> tuple[Problem, Placement]:
         """A placement from a file, and the problem that it refers to."""
@@ -209,6 +220,7 @@ def _asked(
     memory: Memory = None,
     pin: Pin = None,
     forbid: Forbid = None,
+    pin_outputs: PinOutputs = False,
 ) -> Asked:
     return Asked(
         file,
@@ -219,6 +231,7 @@ def _asked(
             "values": value or (),
             "pins": pin or (),
             "forbids": forbid or (),
+            "pin_outputs": pin_outputs,
             "costs": costs,
             "scale_to": scale_to,
             "precision": precision,

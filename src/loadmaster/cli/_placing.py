@@ -89,7 +89,7 @@ def place(
     lost: InputError | None = None
     if output is not None:
         try:
-            Plan.from_solution(problem, solution, values=asked.values).save(output)
+            Plan.from_solution(problem, solution, shapes=asked.shapes(), values=asked.values).save(output)
         except InputError as error:  # the result is still worth printing
             lost = error
     if report is not None:

@@ -38,6 +38,7 @@ class GraphBuilder:
         self._shapes: list[tuple[tuple[int, ...], ...]] = []
         self._numbers: list[tuple[float, float, float, float]] = []
         self._backward: list[bool] = []
+        self._boundary: list[bool] = []
         self._producer: list[int] = []
         self._bytes: list[float] = []
         self._consumers: list[list[int]] = []
@@ -56,8 +57,9 @@ class GraphBuilder:
         bytes_written: float = 0.0,
         param_bytes: float = 0.0,
         backward: bool = False,
+        boundary: bool = False,
     ) -> int:
-        """Add an op and return its index.
+        """Add an op and return its index; ``boundary``: an input or output of the model, which is no work.
 
         Raises
         ------
@@ -81,6 +83,7 @@ class GraphBuilder:
         self._shapes.append(tuple(tuple(int(x) for x in shape) for shape in shapes))
         self._numbers.append((flops, bytes_read, bytes_written, param_bytes))
         self._backward.append(bool(backward))
+        self._boundary.append(bool(boundary))
         return len(self._names) - 1
 
     def tensor(self, producer: int | str, *, bytes: float = 0.0, consumers: Iterable[int | str] = ()) -> int:
@@ -144,5 +147,6 @@ class GraphBuilder:
                 tensor_bytes=np.array(self._bytes, np.float64),
                 consumer_ptr=ptr,
                 consumer_op=consumer,
+                boundary=np.array(self._boundary, np.bool_),
             )
         )

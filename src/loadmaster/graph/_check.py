@@ -78,6 +78,7 @@ def _check_arrays(graph: Graph) -> None:
     wanted: dict[str, tuple[type, int]] = {
         **{key: (np.float64, n) for key in NUMBERS},
         "backward": (np.bool_, n),
+        "boundary": (np.bool_, n),
         "tensor_producer": (np.int32, m),
         "tensor_bytes": (np.float64, m),
         "consumer_ptr": (np.int32, m + 1),

@@ -33,6 +33,7 @@ def dump_graph(graph: Graph) -> dict[str, Any]:
                 "shapes": [list(shape) for shape in graph.output_shapes[v]],
                 **{key: float(getattr(graph, key)[v]) for key in NUMBERS},
                 "backward": bool(graph.backward[v]),
+                **({"boundary": True} if graph.boundary[v] else {}),
             }
             for v in range(graph.n)
         ],
@@ -72,6 +73,7 @@ def parse_graph(data: Any, source: str) -> Graph:
                 shapes=[_shape(op, shape) for shape in op.items("shapes", [])],
                 **{key: op.number(key, 0.0) for key in NUMBERS},
                 backward=op.flag("backward", False),
+                boundary=op.flag("boundary", False),
             )
         for tensor in record.records("tensors"):
             producer = tensor.text("producer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
@@ -44,6 +44,8 @@ class Graph:
     tensor_bytes : (tensors,) size in bytes.
     consumer_ptr, consumer_op : the consumers of tensor t are ``consumer_op[consumer_ptr[t]:consumer_ptr[t +
         1]]``.
+    boundary : (ops,) True for ops that are no work but stand for the user's data, the inputs and outputs of a
+        model; contiguity does not look at them. Left out, there are none.
     """
 
     name: str
@@ -59,10 +61,13 @@ class Graph:
     tensor_bytes: FloatArray
     consumer_ptr: IntArray
     consumer_op: IntArray
+    boundary: BoolArray = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        if not len(self.boundary):
+            object.__setattr__(self, "boundary", np.zeros(len(self.names), np.bool_))
+        for part in fields(self):
+            value = getattr(self, part.name)
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
 
@@ -118,11 +123,11 @@ class Graph:
     def digest(self) -> str:
         """SHA-256 over the content (all but the name): equal graphs have equal digests, in any process."""
         h = hashlib.sha256()
-        for field in fields(self):
-            if field.name == "name":
+        for part in fields(self):
+            if part.name == "name" or (part.name == "boundary" and not self.boundary.any()):
                 continue
-            value = getattr(self, field.name)
-            h.update(field.name.encode())
+            value = getattr(self, part.name)
+            h.update(part.name.encode())
             h.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
         return h.hexdigest()
 

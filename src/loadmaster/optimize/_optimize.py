@@ -10,6 +10,7 @@ from typing import Any
 from loadmaster import api
 from loadmaster.errors import BusyError, InputError, RunError
 from loadmaster.graph import Given
+from loadmaster.graph.onnx import parse_shapes
 from loadmaster.optimize._budget import Spending, monotonic
 from loadmaster.optimize._search import Search, Tried
 from loadmaster.placers import Placer
@@ -526,7 +527,13 @@ class _Job:
             | ({} if line.measurement is None else line.measurement.document())
             for line in lines
         ]
-        plan = Plan.from_solution(problem, solution, measured=known, values=Given(self.shapes).constants)
+        plan = Plan.from_solution(
+            problem,
+            solution,
+            measured=known,
+            shapes=parse_shapes(self.shapes),
+            values=Given(self.shapes).constants,
+        )
         more: dict[str, Any] = {} if self.tolerance is None else {"tolerance": self.tolerance.text}
         if placed and best is not None and not self.serial:  # run it later as it was measured
             more["pieces"] = [[piece.device, list(piece.ops)] for piece in best.pieces]

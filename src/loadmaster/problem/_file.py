@@ -27,8 +27,9 @@ def is_problem(data: Any) -> bool:
 def parse_problem(data: Any, source: str, model: ExecutionModel) -> Problem:
     """A problem from parsed JSON; ``source`` is named in errors.
 
-    Beyond the required fields an op may have ``type`` and ``resident`` (bytes; default: its memory), a tensor ``bytes``
-    (default: its size), and the file ``forbids`` (op -> list of devices).
+    Beyond the required fields an op may have ``type``, ``resident`` (bytes; default: its memory), ``backward`` and
+    ``boundary`` (default: false), a tensor ``bytes`` (default: its size), and the file ``forbids`` (op -> list of
+    devices).
     """
     record = Record(data, source)
     if record.text("format") != FORMAT:
@@ -51,7 +52,13 @@ def parse_problem(data: Any, source: str, model: ExecutionModel) -> Problem:
         op.where = f"{source}: op {name!r}"
         memory.append(op.number("memory", 0.0))
         resident.append(op.number("resident", memory[-1]))
-        builder.op(name, op.text("type", ""), param_bytes=resident[-1], backward=op.flag("backward", False))
+        builder.op(
+            name,
+            op.text("type", ""),
+            param_bytes=resident[-1],
+            backward=op.flag("backward", False),
+            boundary=op.flag("boundary", False),
+        )
         row = op.items("time")
         if len(row) != size:
             raise InputError(f"{op.where}: 'time' must have {size} entries, one per device, not {len(row)}")
@@ -126,6 +133,7 @@ def dump_problem(problem: Problem) -> dict[str, Any]:
                 "memory": float(problem.memory[v]),
                 "resident": float(problem.resident[v]),
                 "backward": bool(graph.backward[v]),
+                **({"boundary": True} if graph.boundary[v] else {}),
             }
             for v in range(problem.n)
         ],

@@ -2,8 +2,10 @@
 placement breaks.
 
 ``device``: no path between forward ops leaves a device and comes back. ``chain``: the devices, as the quotient
-of the colocation classes, wait for each other in no circle. A search checks thousands of placements a second
-with :func:`is_contiguous`; :func:`contiguity_violations` says in words what is wrong with one.
+of the colocation classes, wait for each other in no circle. Boundary ops, the inputs and outputs of a model, are
+where the user's data is and no work: both settings look at the graph as if it did not have them. A search checks
+thousands of placements a second with :func:`is_contiguous`; :func:`contiguity_violations` says in words what is wrong
+with one.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from numba import njit
 
-from loadmaster.arrays import IntArray
+from loadmaster.arrays import BoolArray, IntArray
 from loadmaster.graph.order import topological_order
 from loadmaster.problem._evaluation import Violation
 from loadmaster.problem._model import Pipeline
@@ -34,10 +36,16 @@ members for ``chain``, sorted by the topological position of their tail."""
 
 
 def forward_arcs(problem: Problem) -> tuple[IntArray, IntArray]:
-    """The arcs between forward ops."""
+    """The arcs between forward ops, those of boundary ops left out."""
     tail, head = problem.graph.arcs
-    keep = ~problem.graph.backward[tail] & ~problem.graph.backward[head]
+    forward = _forward(problem)
+    keep = forward[tail] & forward[head]
     return tail[keep], head[keep]
+
+
+def _forward(problem: Problem) -> BoolArray:
+    """(n,) ops of the forward pass that are work."""
+    return ~problem.graph.backward & ~problem.graph.boundary
 
 
 def chain_arcs(problem: Problem) -> tuple[IntArray, IntArray]:
@@ -45,16 +53,18 @@ def chain_arcs(problem: Problem) -> tuple[IntArray, IntArray]:
 
     These are the arcs between forward ops, and for classes that have backward ops only ("orphans") the arcs
     between backward ops mirrored: an arc u -> v that touches an orphan class becomes class(v) -> class(u).
-    This is the graph whose ideals the dynamic program of Tarnawski et al. walks through.
+    This is the graph whose ideals the dynamic program of Tarnawski et al. walks through. Arcs of boundary ops are
+    left out.
     """
     graph, of = problem.graph, problem.class_of
     tail, head = forward_arcs(problem)
     pairs = [np.stack([of[tail], of[head]])]
     if graph.backward.any():
         has_forward = np.zeros(problem.classes, np.bool_)
-        has_forward[of[~graph.backward]] = True
+        has_forward[of[_forward(problem)]] = True
         a, b = graph.arcs
-        both = graph.backward[a] & graph.backward[b]
+        backward = graph.backward & ~graph.boundary
+        both = backward[a] & backward[b]
         orphan = ~has_forward[of[a]] | ~has_forward[of[b]]
         pairs.append(np.stack([of[b[both & orphan]], of[a[both & orphan]]]))
     arcs = np.concatenate(pairs, axis=1)

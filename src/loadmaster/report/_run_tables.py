@@ -225,13 +225,18 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
         )
     elif best is None and document["left_out"]:
         result = f"the plan is {alone} alone: no other placement was measured ({document['left_out'][0]})"
-    elif best is not None and document["predicted"] is not None:
+    elif best is None:
+        result = f"no other placement was run, since none was predicted to beat one device: the plan is {alone} alone"
+    elif document["predicted"] is not None:
         result = f"the plan is the best that the pins allow; {alone} alone, which they forbid, is as fast or faster"
     else:
         result = (
-            f"no placement is measurably faster than device {alone} alone, so the plan uses {alone} alone"
+            f"no placement that was run is measurably faster than device {alone} alone, so the plan uses {alone} "
+            "alone"
         )
     facts = {"result": result, "plan": document["plan"], "time": per}
+    if document["left_out"]:
+        facts["left out"] = "; ".join(f"{name}: {why}" for name, why in document["left_out"].items())
     if best is not None:
         verified = best["verified"]
         facts["outputs"] = f"match {_verified(verified)}"

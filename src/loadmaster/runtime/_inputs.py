@@ -19,8 +19,9 @@ def draw_input(
     (2, 2)
     """
     generator, kind = np.random.default_rng([seed, at]), np.dtype(dtype)
+    # A scalar is an array without dimensions here, where NumPy draws a plain number.
     if kind.kind in "iu":
-        return generator.integers(0, rows, shape).astype(kind)
+        return np.asarray(generator.integers(0, rows, shape)).astype(kind)
     if kind.kind == "b":
-        return generator.integers(0, 2, shape).astype(kind)
-    return generator.standard_normal(shape).astype(kind)
+        return np.asarray(generator.integers(0, 2, shape)).astype(kind)
+    return np.asarray(generator.standard_normal(shape)).astype(kind)

@@ -172,6 +172,7 @@ class Trace:
             bytes_written=float(BYTES * (sum(sizes) if writes is None else writes)),
             param_bytes=float(BYTES * stores),
             backward=backward,
+            boundary=kind == "Parameter",
         )
         self.names.append(name)
         for x in inputs:

@@ -287,10 +287,13 @@ def test_a_residual_block_in_closed_form(load):
     assert network.notes == ()
 
 
-def test_inputs_and_outputs_are_pinned_to_the_host(load, tmp_path):
+def test_inputs_are_pinned_to_the_host_and_outputs_if_asked(load, tmp_path):
     network = resnet_block(load)
-    problem = api.problem(network, "p100-2")
     assert [network.graph.names[v] for v in (*network.inputs, *network.outputs)] == ["x", "y"]
+    assert np.flatnonzero(network.graph.boundary).tolist() == [*network.inputs, *network.outputs]
+    problem = api.problem(network, "p100-2")
+    assert np.flatnonzero(problem.pin >= 0).tolist() == list(network.inputs)
+    problem = api.problem(network, "p100-2", pin_outputs=True)
     pinned = {network.graph.names[v]: int(problem.pin[v]) for v in np.flatnonzero(problem.pin >= 0)}
     assert pinned == {"x": problem.cluster.host, "y": problem.cluster.host}
     assert problem.time[list(network.inputs + network.outputs)].max() == 0.0
@@ -1093,7 +1096,7 @@ def test_a_model_is_placed_and_its_plan_evaluated_on_the_command_line(tmp_path):
 
     seen = run("inspect", *common, "--cluster", "p100-2", "--json")
     assert seen["op_types"]["Conv"] == 2
-    assert seen["pinned_ops"] == 2
+    assert seen["pinned_ops"] == 1
     placed = run("place", *common, "--cluster", "p100-2", "--method", "heft", "-o", plan, "--json")
     assert set(placed["placement"]) == {"x", "conv1", "norm1", "relu1", "conv2", "add", "relu2", "y"}
     assert Plan.load(plan).graph_name == "block"

@@ -10,7 +10,7 @@ from loadmaster.errors import InputError
 from loadmaster.graph._given import Given, parse_shapes
 from loadmaster.graph._network import Network
 
-__all__ = ["load_onnx", "parse_shapes", "simplified_onnx"]
+__all__ = ["input_shapes", "load_onnx", "parse_shapes", "simplified_onnx"]
 
 
 def load_onnx(
@@ -88,3 +88,37 @@ def _need_onnx(what: str | Path) -> None:
         raise InputError(
             f"{what}: reading ONNX models needs the package onnx: pip install 'loadmaster[onnx]'"
         ) from None
+
+
+def input_shapes(path: str | Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of a model's inputs, as far as ``shapes`` and the file settle them.
+
+    ``shapes`` are as :func:`load_onnx` takes them: of inputs by name (or number), of other tensors, which have no
+    say here, or the sizes of named dimensions. Where the package ``onnx`` is not installed they stay as they are.
+
+    Raises
+    ------
+    InputError : the file is not a model, or a name or a size does not fit it.
+    """
+    try:
+        import onnx  # noqa: F401
+    except ModuleNotFoundError:
+        return {name: tuple(shape) for name, shape in shapes.items()}
+    from loadmaster.graph.onnx._file import read_model
+    from loadmaster.graph.onnx._sizes import OpenSizes
+
+    graph = read_model(path).graph
+    stored = {tensor.name for tensor in graph.initializer}
+    inputs = [info for info in graph.input if info.name not in stored]
+    known = {info.name for info in inputs}
+    given = {}
+    for name, shape in shapes.items():
+        by_number = name not in known and name.isdecimal() and int(name) < len(inputs)
+        given[inputs[int(name)].name if by_number else name] = tuple(shape)
+    sizes = OpenSizes(graph, path, given)
+    found = {}
+    for info in inputs:
+        settled = given.get(info.name) or sizes.settled(info)
+        if settled is not None:
+            found[info.name] = settled
+    return found

@@ -14,7 +14,17 @@ import onnx
 import onnx.defs
 import onnx.shape_inference
 
-__all__ = ["BITS", "Guess", "attributes", "dimensions", "evaluate", "guess_of", "infer", "schema_of"]
+__all__ = [
+    "BITS",
+    "Guess",
+    "attributes",
+    "dimensions",
+    "evaluate",
+    "guess_of",
+    "infer",
+    "schema_of",
+    "symbol",
+]
 
 
 def _bits() -> dict[int, int]:
@@ -58,8 +68,17 @@ def dimensions(type_proto: Any, symbols: Mapping[str, int]) -> Guess:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             sizes.append(dim.dim_value)
         else:
-            sizes.append(symbols.get(dim.dim_param))
+            sizes.append(symbols.get(symbol(dim)))
     return Guess(tensor.elem_type, tuple(sizes))
+
+
+def symbol(dim: Any) -> str:
+    """The name of an open dimension; empty where it has none.
+
+    Paddle writes ``?`` for whatever it does not know, which names nothing: two such dimensions may differ.
+    """
+    name: str = dim.dim_param
+    return "" if name.strip("?") == "" else name
 
 
 def guess_of(array: npt.NDArray[Any]) -> Guess:

@@ -64,6 +64,7 @@ def assemble(walk: Walk, name: str, *, io: bool) -> Network:
                 "Parameter",
                 shapes=[value.tensor.shape],
                 bytes_written=value.tensor.bytes,
+                boundary=True,
             )
     tables: list[Table] = []
     for s in live:
@@ -89,6 +90,13 @@ def assemble(walk: Walk, name: str, *, io: bool) -> Network:
         outputs=tuple(results),
         notes=tuple(_notes(walk, live)),
         ports=tuple(made.get(op, ()) for op in range(graph.n)),
+        tensors={
+            value.name: op
+            for value, op in (
+                *source.items(),
+                *((value, op_of[s]) for s in live for value in walk.steps[s].outputs if value is not None),
+            )
+        },
     )
 
 
@@ -186,7 +194,9 @@ def _add_step(
 
 def _add_result(builder: GraphBuilder, names: _Names, name: str, value: Value) -> int:
     kept = sum(root.stored for root in value.roots)
-    return builder.op(names.other(name), "Result", shapes=[value.tensor.shape], param_bytes=kept)
+    return builder.op(
+        names.other(name), "Result", shapes=[value.tensor.shape], param_bytes=kept, boundary=True
+    )
 
 
 def _connect(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import InputError
-from loadmaster.graph.onnx._infer import Guess, dimensions
+from loadmaster.graph.onnx._infer import Guess, dimensions, symbol
 
 __all__ = ["OpenSizes"]
 
@@ -25,10 +25,10 @@ class OpenSizes:
         """Named dimension -> size."""
         tensors = set(_tensor_names(graph))
         named = {
-            dim.dim_param
+            symbol(dim)
             for info in (*graph.input, *graph.output, *graph.value_info)
             for dim in info.type.tensor_type.shape.dim
-            if dim.dim_param
+            if symbol(dim)
         }
         for name, shape in given.items():
             if any(size < 0 for size in shape):
@@ -67,10 +67,10 @@ class OpenSizes:
             )
         for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
             fixed = dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
-            if dim.dim_param:
-                fixed = self.symbols.setdefault(dim.dim_param, size)
+            if symbol(dim):
+                fixed = self.symbols.setdefault(symbol(dim), size)
             if fixed is not None and fixed != size:
-                which = f"{axis} ({dim.dim_param!r})" if dim.dim_param else f"{axis}"
+                which = f"{axis} ({symbol(dim)!r})" if symbol(dim) else f"{axis}"
                 raise InputError(
                     f"the shape {_written(info.name, shape)}: dimension {which} of the input is {fixed} in "
                     f"{self._path}, not {size}",
@@ -94,7 +94,7 @@ class OpenSizes:
             raise InputError(f"{where} has no shape: give it as the shape '{info.name}=…'", option="--shape")
         if None in found.sizes:
             axis = found.sizes.index(None)
-            name = info.type.tensor_type.shape.dim[axis].dim_param
+            name = symbol(info.type.tensor_type.shape.dim[axis])
             which, also = (f"{axis} ({name!r})", f" or '{name}=…'") if name else (f"{axis}", "")
             raise InputError(
                 f"{where}: dimension {which} of its shape {_shape(info)} is open: give it as the shape "
@@ -102,6 +102,13 @@ class OpenSizes:
                 option="--shape",
             )
         return found.elem, tuple([size for size in found.sizes if size is not None])
+
+    def settled(self, info: Any) -> tuple[int, ...] | None:
+        """The shape of an input, if no dimension of it is open."""
+        sizes = dimensions(info.type, self.symbols).sizes
+        if sizes is None or None in sizes:
+            return None
+        return tuple([size for size in sizes if size is not None])
 
     def of_output(self, name: str, inferred: Guess, declared: Guess) -> tuple[int, ...] | None:
         """The shape of a node's output: what is inferred, its gaps filled by what the user and the file say;

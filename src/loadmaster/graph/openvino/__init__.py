@@ -2,5 +2,6 @@
 
 from loadmaster.graph.openvino._file import one_line, openvino
 from loadmaster.graph.openvino._frontend import load_openvino, openvino_model
+from loadmaster.graph.openvino._names import canonical_order
 
-__all__ = ["load_openvino", "one_line", "openvino", "openvino_model"]
+__all__ = ["canonical_order", "load_openvino", "one_line", "openvino", "openvino_model"]

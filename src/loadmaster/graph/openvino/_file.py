@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import InputError
 from loadmaster.files import shown
 from loadmaster.graph._given import Given, typed_value
-from loadmaster.graph.onnx import simplified_onnx
+from loadmaster.graph.onnx import input_shapes, simplified_onnx
+from loadmaster.graph.openvino._names import canonical_order, name_canonically, numbered
 from loadmaster.graph.openvino._pytorch import converted, example_shapes, load_program
 from loadmaster.graph.openvino._state import forget_state
 
@@ -53,15 +54,56 @@ def read(path: str | Path, given: Given) -> Any:
         return convert(load_program(path), given, name=str(path))
     if kind == ".xml":
         _check_ir(file)
-    if kind == ".onnx" and given.constants:
-        return _ready(_read_simplified(ov, path, given), Given(), str(path))
+    is_onnx = kind == ".onnx"
+    if is_onnx and given.constants:
+        return _simplified(ov, path, given)
+    shapes = Given(input_shapes(file, given)) if is_onnx and given else given
+
+    def once() -> Any:
+        return _read_shaped(ov, file, shapes) if is_onnx and shapes else ov.Core().read_model(str(file))
+
     try:
-        model = ov.Core().read_model(str(file))
+        model = once()
+        # Every layer of an IR has a name of its own.
+        generated = set() if kind == ".xml" else _generated(model, once)
     except (RuntimeError, ValueError, MemoryError) as error:  # ValueError: texts that are not UTF-8
-        if kind == ".onnx" and _holds_branches(path):
-            return _ready(_read_simplified(ov, path, given), Given(), str(path))
+        if is_onnx and _holds_branches(path):
+            return _simplified(ov, path, given)
         raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
-    return _ready(model, given, str(path))
+    return _ready(model, shapes if is_onnx else given, str(path), generated)
+
+
+def _read_shaped(ov: Any, file: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """An ONNX model read with the shapes of its inputs set before OpenVINO looks at what follows from them."""
+    from openvino.frontend import FrontEndManager
+
+    frontend = FrontEndManager().load_by_framework("onnx")
+    inputs = frontend.load(str(file))
+    for place in inputs.get_inputs():
+        for name in place.get_names():
+            if name in shapes:
+                inputs.set_partial_shape(place, ov.PartialShape(list(shapes[name])))
+    return frontend.convert(inputs)
+
+
+def _generated(model: Any, once_more: Callable[[], Any]) -> set[int]:
+    """The nodes without a name in the file, by their place in the canonical order.
+
+    A name of the file may happen to be the very one that OpenVINO would give. Numbers only go up, so that the names of
+    the file are those which are there a second time.
+    """
+    found = numbered(model)
+    if not found:
+        return found
+    first, second = (
+        [node.get_friendly_name() for node in canonical_order(each)] for each in (model, once_more())
+    )
+    return {at for at in found if first[at] != second[at]}
+
+
+def _simplified(ov: Any, path: str | Path, given: Given) -> Any:
+    model = _read_simplified(ov, path, given)
+    return _ready(model, Given(), str(path), numbered(model))
 
 
 def _read_simplified(ov: Any, path: str | Path, given: Given) -> Any:
@@ -133,7 +175,7 @@ def convert(model: Any, given: Given, example: Any = None, *, name: str = "") ->
     ov = openvino("converting a model")
     name = name or type(model).__name__
     if isinstance(model, ov.Model):
-        return _ready(model.clone(), given, model.get_friendly_name() or name)
+        return _ready(model.clone(), given, model.get_friendly_name() or name, numbered(model))
     made, program = converted(ov, model, example, name)
     shapes: dict[str, tuple[int, ...]] = {
         str(at): shape
@@ -144,7 +186,7 @@ def convert(model: Any, given: Given, example: Any = None, *, name: str = "") ->
     own = {
         at: shape for at, shape in shapes.items() if not known[at] & (given.keys() | given.constants.keys())
     }
-    return _ready(made, Given({**own, **given}, given.constants), name)
+    return _ready(made, Given({**own, **given}, given.constants), name, numbered(made))
 
 
 def names_of(port: Any) -> set[str]:
@@ -152,8 +194,8 @@ def names_of(port: Any) -> set[str]:
     return {port.get_node().get_friendly_name(), *port.get_names()}
 
 
-def _ready(model: Any, given: Given, source: str) -> Any:
-    _name_uniquely(model)  # before anything is taken away
+def _ready(model: Any, given: Given, source: str, generated: Collection[int]) -> Any:
+    name_canonically(model, generated)  # before anything is taken away
     _set_values(model, given.constants, source)
     _fix_shapes(model, given, source)
     forget_state(model, source)
@@ -234,22 +276,6 @@ def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]], source: str) ->
             )
 
 
-def _name_uniquely(model: Any) -> None:
-    """Names of OpenVINO's nodes need not be unique; those of ops must be, in the model itself too."""
-    taken: set[str] = set()
-    nodes = model.get_ordered_ops()
-    own = {node.get_friendly_name() for node in nodes}
-    for node in nodes:
-        name = node.get_friendly_name()
-        if name in taken:
-            count = 1
-            while f"{name}_{count}" in own or f"{name}_{count}" in taken:
-                count += 1
-            name = f"{name}_{count}"
-            node.set_friendly_name(name)
-        taken.add(name)
-
-
 def fold(model: Any) -> Any:
     """Replace what has the same value in every run by constants, in place; names of all other nodes stay."""
     from openvino.passes import ConstantFolding, Manager
@@ -257,7 +283,7 @@ def fold(model: Any) -> Any:
     manager = Manager()
     manager.register_pass(ConstantFolding())
     manager.run_passes(model)
-    _name_uniquely(model)
+    name_canonically(model)
     return model
 
 

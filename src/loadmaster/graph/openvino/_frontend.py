@@ -24,7 +24,8 @@ def load_openvino(
     """The operator graph of a model as OpenVINO sees it.
 
     Ops have the friendly names of the nodes of :func:`openvino_model`, one to one, so that a placement can be
-    set as their affinity; where a name is taken, ``_1``, ``_2``, … is appended to it, in the model too.
+    set as their affinity; where a name is taken, ``_1``, ``_2``, … is appended to it, in the model too. Nodes that
+    the model gives no name are called after what reads them (:mod:`loadmaster.graph.openvino._names`).
 
     Parameters
     ----------

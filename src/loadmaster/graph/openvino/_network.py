@@ -10,6 +10,7 @@ from loadmaster.errors import InputError
 from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._network import Network
 from loadmaster.graph.openvino._costs import ALIASES, flops, reads
+from loadmaster.graph.openvino._names import canonical_order
 
 __all__ = ["COUNTINGS", "assemble", "constant_nodes"]
 
@@ -61,7 +62,7 @@ def assemble(model: Any, name: str, *, counting: str, io: bool) -> Network:
     """The network of a model whose shapes are fixed and whose names are unique."""
     if counting not in COUNTINGS:
         raise InputError(f"the counting {counting!r} is unknown: choose one of {', '.join(COUNTINGS)}")
-    nodes = model.get_ordered_ops()
+    nodes = canonical_order(model)
     weights = constant_nodes(model) if counting == "ops" else set()
     left_out = ("Parameter", "Result") if not io else ()
     placed = [
@@ -146,6 +147,7 @@ def _add(reader: _Reader, node: Any, weights: set[str], held: _Held) -> None:
         bytes_read=sum(read) + held.read,
         bytes_written=0.0 if kind in ALIASES - {"Parameter"} else written,
         param_bytes=held.stored,
+        boundary=kind in ("Parameter", "Result"),
     )
 
 

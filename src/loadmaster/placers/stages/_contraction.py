@@ -2,7 +2,8 @@
 
 *Atoms* are what stays together whatever the chain: colocation classes, united where the class graph of
 ``contiguity="chain"`` has a cycle, and idle ops united with their only neighbour. They are numbered in a
-topological order.
+topological order. Boundary ops have no place in the order of stages: they are atoms without arcs, those that may
+only go to one and the same device united.
 
 *Kinds* are sets of devices that nothing tells apart. A program that builds a chain only counts how many
 devices of each kind it has used; such a vector of counts is a *state*, numbered by mixed radix.
@@ -205,7 +206,8 @@ def _contract(problem: Problem) -> Contracted:
     found = atoms_of(_as_chain(problem))
     tail = np.repeat(np.arange(found.count, dtype=np.int32), np.diff(found.successor_ptr))
     head = found.successor
-    label = _without_idle(problem, found, tail, head)
+    label = _united_ends(problem, found)[_without_idle(problem, found, tail, head)]
+    label = np.unique(label, return_inverse=True)[1].astype(np.int32)
     tail, head = label[tail], label[head]
     atoms = int(label.max()) + 1 if found.count else 0
     arcs = np.unique(np.stack([tail, head])[:, tail != head], axis=1)
@@ -236,6 +238,22 @@ def _contract(problem: Problem) -> Contracted:
     )
 
 
+def _united_ends(problem: Problem, found: Atoms) -> IntArray:
+    """(atoms,) label of each atom: those of boundary ops alone that may go to one and the same device only are one.
+
+    Each of them would be in or out of an ideal by itself, which doubles the number of ideals.
+    """
+    label = np.arange(found.count, dtype=np.int32)
+    outside = np.ones(found.count, np.bool_)
+    np.logical_and.at(outside, found.of_op, problem.graph.boundary)
+    lone = np.flatnonzero(outside & (found.allowed.sum(axis=1) == 1))
+    home = found.allowed[lone].argmax(axis=1)
+    for d in np.unique(home).tolist():
+        mates = lone[home == d]
+        label[mates] = mates[0]
+    return label
+
+
 def _without_idle(problem: Problem, found: Atoms, tail: IntArray, head: IntArray) -> IntArray:
     """(atoms,) new label of each atom: an idle atom joins its only neighbour, again and again, where that
     loses nothing.
@@ -243,7 +261,8 @@ def _without_idle(problem: Problem, found: Atoms, tail: IntArray, head: IntArray
     Idle: no time anywhere, no neighbour in the backward pass, one neighbour in the class graph and none but
     that in the data. Next to it, it communicates no more than elsewhere, and no cycle can arise. Its
     neighbour must not be tied down by it, so that it must be allowed wherever the neighbour is and take no
-    memory that could be missing there.
+    memory that could be missing there. Boundary ops have no neighbour in the class graph: theirs is the one in
+    the data.
     """
     label = np.arange(found.count, dtype=np.int32)
     rest = np.where(found.allowed, found.time, 0.0).sum(axis=1) == 0.0
@@ -264,12 +283,15 @@ def _without_idle(problem: Problem, found: Atoms, tail: IntArray, head: IntArray
     for u, v in zip(of[a[across]].tolist(), of[b[across]].tolist(), strict=True):
         partners[u].add(v)
         partners[v].add(u)
+    outside = np.ones(found.count, np.bool_)
+    np.logical_and.at(outside, of, graph.boundary)
     waiting = np.flatnonzero(rest)[::-1].tolist()
     while waiting:
         v = waiting.pop()
-        if len(neighbours[v]) != 1:
+        near = neighbours[v] or (partners[v] if outside[v] else set())
+        if len(near) != 1:
             continue
-        (u,) = neighbours[v]
+        (u,) = near
         there = found.allowed[u]
         free = found.memory[v] == 0.0 or bool(roomy[there].all())
         if not (partners[v] <= {u} and free and found.allowed[v][there].all()):
@@ -282,4 +304,4 @@ def _without_idle(problem: Problem, found: Atoms, tail: IntArray, head: IntArray
             waiting.append(u)
     while (label != label[label]).any():
         label = label[label]
-    return np.unique(label, return_inverse=True)[1].astype(np.int32)
+    return label

@@ -249,6 +249,8 @@ def _quotient(problem: Problem, group: IntArray, groups: int, leader: IntArray) 
     def added(amount: FloatArray) -> FloatArray:
         return np.bincount(group, amount, groups).astype(np.float64)
 
+    boundary = np.ones(groups, np.bool_)
+    np.logical_and.at(boundary, group, fine.boundary)
     return Graph(
         name=fine.name,
         names=tuple(fine.names[v] for v in leader.tolist()),
@@ -263,6 +265,7 @@ def _quotient(problem: Problem, group: IntArray, groups: int, leader: IntArray) 
         tensor_bytes=fine.tensor_bytes[tensor],
         consumer_ptr=ptr,
         consumer_op=reader,
+        boundary=boundary,
     )
 
 

@@ -16,7 +16,7 @@ __all__ = ["Guard", "find", "join", "may_join"]
 class Guard(NamedTuple):
     """What must not be merged. The kernels change the arrays over classes as they merge.
 
-    side : (ops,) 0 forward, 1 backward: groups have one side.
+    side : (ops,) 0 forward, 1 backward, 2 more for boundary ops where contiguity matters: groups have one side.
     class_of : (ops,) colocation class.
     parent : (classes,) union-find: merged ops make their classes one.
     allowed : (classes, devices) where all members of the class may go.

@@ -242,9 +242,12 @@ def _guard(problem: Problem, *, asked: bool = False) -> Guard:
     peak = getattr(model, "memory", "sum") == "peak"
     memory = _added(problem.resident if peak else problem.memory, problem.class_of, problem.classes)
     forward = np.zeros(problem.classes, np.bool_)
-    forward[problem.class_of[~problem.graph.backward]] = True
+    graph = problem.graph
+    forward[problem.class_of[~graph.backward & ~graph.boundary]] = True
+    # Contiguity does not look at boundary ops: beside others they would bring arcs that do not count.
+    apart = isinstance(model, Pipeline) and model.contiguity != "none"
     return Guard(
-        side=problem.graph.backward.astype(np.uint8),
+        side=(graph.backward + 2 * (graph.boundary & apart)).astype(np.uint8),
         class_of=problem.class_of,
         parent=np.arange(problem.classes, dtype=np.int32),
         allowed=problem.class_allowed.copy(),
@@ -265,7 +268,7 @@ def _by_label(problem: Problem, label: npt.NDArray[np.integer], guard: Guard) ->
     """Groups of one label and side: all that can be merged at once, then what is left of a label pair by
     pair."""
     graph, n = problem.graph, problem.n
-    label = np.where(label >= 0, 2 * label + graph.backward, -1)
+    label = np.where(label >= 0, 4 * label + guard.side, -1)
     group, groups = _renumbered(
         merge_labels(n, graph.arcs, graph.topological_order, label.astype(np.int32), guard)
     )

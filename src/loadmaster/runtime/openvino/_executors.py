@@ -43,7 +43,7 @@ class Compiled:
     def feed(self, inputs: Arrays) -> None:
         import openvino as ov
 
-        self._inputs = [ov.Tensor(np.ascontiguousarray(array)) for array in inputs]
+        self._inputs = [ov.Tensor(np.asarray(array, order="C")) for array in inputs]
         for at, tensor in enumerate(self._inputs):
             self._request.set_input_tensor(at, tensor)
 

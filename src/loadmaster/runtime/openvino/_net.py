@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from loadmaster.errors import InputError, UnsupportedError
 from loadmaster.graph import Given
+from loadmaster.graph.onnx import parse_shapes
 from loadmaster.graph.openvino import openvino_model
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline
 from loadmaster.runtime._plan_runs import pieces_of
 from loadmaster.runtime.openvino._devices import Devices, DeviceSpec
 from loadmaster.runtime.openvino._overlapped import Overlapped
-from loadmaster.runtime.openvino._plans import devices_of, fitting_network
+from loadmaster.runtime.openvino._plans import devices_of, fitted
 
 __all__ = ["Net", "open_plan"]
 
@@ -62,7 +63,7 @@ class Net:
             raise InputError(f"the model has {len(self._ports)} inputs ({names}), not {len(inputs)}")
         found = []
         for value, (name, shape, kind) in zip(inputs, self._ports, strict=True):
-            array = np.ascontiguousarray(value, dtype=kind)
+            array = np.asarray(value, dtype=kind, order="C")  # keeps a scalar one
             if array.shape != shape:
                 raise InputError(f"input {name!r} must have the shape {shape}, not {array.shape}")
             found.append(array)
@@ -111,8 +112,8 @@ def open_plan(
             f"{loaded.source}: is a plan of the {problem.model.name} model: open() runs concurrent and pipeline "
             "plans, 'loadmaster run' runs serial ones"
         )
-    given = Given(shapes, values or loaded.values)
-    fitting_network(model, loaded, given)
+    given = Given(parse_shapes(shapes) or loaded.shapes, values or loaded.values)
+    _, loaded = fitted(model, loaded, given)
     specs = tuple(devices) if devices else devices_of(loaded)
     read = openvino_model(model, given)
     pieces = pieces_of(loaded)

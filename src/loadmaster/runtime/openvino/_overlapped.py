@@ -65,7 +65,7 @@ class Overlapped:
 
     def feed(self, inputs: Arrays) -> None:
         """Set the inputs of the following runs."""
-        self._inputs = [np.ascontiguousarray(array) for array in inputs]
+        self._inputs = [np.asarray(array, order="C") for array in inputs]
         for slot in self._slots:
             slot.feed(self._inputs)
 
@@ -181,7 +181,7 @@ class Overlapped:
                 if len(flying) >= self._flow.slots:
                     yield self._take(flying)
                 slot = self._flow.reserve()
-                arrays = [np.ascontiguousarray(array) for array in inputs]
+                arrays = [np.asarray(array, order="C") for array in inputs]
                 self._slots[slot].feed(arrays)
                 flying.append((self._flow.submit(slot), arrays))
             while flying:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import InputError, RunError
-from loadmaster.graph import Network, load_openvino
+from loadmaster.graph import Network, load_onnx, load_openvino
+from loadmaster.graph.onnx import parse_shapes
+from loadmaster.graph.openvino import openvino_model
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Serial
 from loadmaster.runtime._cores import allowed_cores
@@ -18,12 +20,13 @@ from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime.openvino._devices import DeviceSpec
 from loadmaster.runtime.openvino._overlapped import cores_of
 from loadmaster.runtime.openvino._session import OpenVinoSession
+from loadmaster.runtime.openvino._translation import translated
 
 __all__ = [
     "STREAM",
     "all_cores_lines",
     "devices_of",
-    "fitting_network",
+    "fitted",
     "how_to_run",
     "overlapping_cores",
     "run_plan",
@@ -53,21 +56,29 @@ def devices_of(plan: Plan) -> tuple[DeviceSpec, ...]:
     return tuple(found)
 
 
-def fitting_network(
+def fitted(
     model: str | Path, plan: Plan, shapes: Mapping[str, Sequence[int]] | Iterable[str] = ()
-) -> Network:
-    """The model in the counting that the plan was made for.
+) -> tuple[Network, Plan]:
+    """The model in the counting that the plan was made for, and the plan in the names that OpenVINO's ops have.
+
+    ``shapes`` are by default those of the plan. A plan for the graph that our own reader makes of an ONNX file is
+    translated (:func:`loadmaster.runtime.openvino._translation.translated`); any other stays as it is.
 
     Raises
     ------
     InputError : the plan is for another model.
     """
+    shapes = parse_shapes(shapes) or plan.shapes
     network = load_openvino(model, shapes)
     if network.graph.digest == plan.graph_hash:
-        return network
+        return network, plan
     layers = load_openvino(model, shapes, counting="layers")
     if layers.graph.digest == plan.graph_hash:
-        return layers
+        return layers, plan
+    if str(model).lower().endswith(".onnx"):
+        onnx = load_onnx(model, shapes)
+        if onnx.graph.digest == plan.graph_hash:
+            return network, translated(plan, onnx, network, openvino_model(model, shapes))
     raise InputError(
         f"{plan.source}: is a plan for a different model ({plan.graph_name}, {plan.graph_hash[:12]}) than "
         f"{model} ({network.graph.digest[:12]})"
@@ -139,7 +150,8 @@ def run_plan(
     InputError : the plan is for another model, or its devices are not there.
     RunError : it does not run, or gives other outputs than the unplaced model.
     """
-    network = fitting_network(model, plan, shapes)
+    shapes = parse_shapes(shapes) or plan.shapes
+    network, plan = fitted(model, plan, shapes)
     specs = tuple(devices) if devices else devices_of(plan)
     names = plan.document["placement"]
     for device in sorted(set(names.values()) - {spec.name for spec in specs}):

@@ -66,6 +66,7 @@ class CallChains:
         found = self._contracted = contract(
             replace(
                 problem,
+                graph=replace(problem.graph, boundary=np.zeros(problem.n, np.bool_)),  # calls take them all
                 model=Pipeline(contiguity="chain"),
                 send_latency=charge(problem.send_latency),
                 send_rate=charge(problem.send_rate),

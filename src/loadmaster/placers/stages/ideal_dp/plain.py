@@ -76,11 +76,17 @@ def ideals_of(classes: int, arcs: Iterable[tuple[int, int]]) -> list[Ideal]:
 
 
 def _dependencies(problem: Problem) -> set[tuple[int, int]]:
-    """Arcs between classes by forward ops; by backward ops, mirrored, where a class has no forward op."""
+    """Arcs between classes by forward ops; by backward ops, mirrored, where a class has no forward op.
+
+    Boundary ops are no work, so that nothing need be in order with them.
+    """
     back, of = problem.graph.backward, problem.class_of.tolist()
-    with_forward = {of[v] for v in range(problem.n) if not back[v]}
+    outside = problem.graph.boundary
+    with_forward = {of[v] for v in range(problem.n) if not back[v] and not outside[v]}
     arcs = set()
     for u, v in zip(*(end.tolist() for end in problem.graph.arcs), strict=True):
+        if outside[u] or outside[v]:
+            continue
         if not back[u] and not back[v]:
             arcs.add((of[u], of[v]))
         elif back[u] and back[v] and not {of[u], of[v]} <= with_forward:
