@@ -22,6 +22,8 @@ __all__ = ["Modules", "module_of", "modules_of"]
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Metadata of a node: the modules that it is in, from the outside in, and its own name."""
 ROOT = "__module"
+MADE_UP = re.compile(r"::|/|^(val|onnx|lifted|const|scalar)_|_default")
+"""In names of constants that an exporter made itself: they are no parameters."""
 
 
 def module_of(op: str) -> str:
@@ -137,7 +139,7 @@ def _from_onnx(path: str | Path, index: Mapping[str, int]) -> tuple[dict[str, st
         if op not in index:
             continue
         for name in node.input:
-            if name in weights and "::" not in name and "/" not in name:
+            if name in weights and not MADE_UP.search(name):
                 parameters.setdefault(name, index[op])
         told = next((prop.value for prop in node.metadata_props if prop.key == SCOPES), "")
         try:

@@ -100,7 +100,7 @@ def test_a_plan_runs_verified_beside_its_baselines(model, profile, execution):
     found = run_plan(model, plan, shapes=SHAPES, samples=3, clock=CLOCK)
     names = [line.name for line in found.lines]
     assert names[:3] == ["plan", "A alone", "B alone"]
-    assert ("ONNX Runtime on 2 cores" in names) == (execution.name != "serial") or len(SPECS) != 2
+    assert any(name.startswith("ONNX Runtime on") for name in names) == (execution.name != "serial")
     assert all(line.verification is not None for line in found.lines)
     assert {span["device"] for span in found.spans} == {"A", "B"}
     assert found.engine["onnxruntime"] == ort.__version__
@@ -116,7 +116,7 @@ def test_an_opened_plan_gives_the_outputs_of_the_model(model, profile, execution
         assert len(list(net.stream([x, x, x, x]))) == 4
 
 
-def test_a_wrong_submodel_is_found_out(model):
+def test_a_device_alone_equals_the_file_as_it_is(model):
     with OnnxRuntimeSession(model, SPECS, SHAPES, clock=CLOCK) as session:
         found = session.alone("A").verify()
         assert found.error.relative <= found.tolerance < found.control
