@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "results" / "gdp"
 PROGRAMS = sorted(
     {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
-    - {"__init__", "comparisons", "screenshots"} | {"gdp", "kernels"}
+    - {"__init__", "comparisons", "screenshots", "startup"} | {"gdp", "kernels"}
 )  # fmt: skip
 WHAT = {"methods": "zoo", "gdp": "train", "openvino_runs": "equality", "overlapping": "speed"}
 """The first argument of those that need one."""
