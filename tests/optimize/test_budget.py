@@ -100,7 +100,7 @@ class Session:
 def run(model_file, monkeypatch):
     """Optimize on an engine."""
 
-    def go(engine, budget, model="concurrent", **options):
+    def go(engine, budget, model="concurrent", *, noticed=False, **options):
         devices = parse_devices(["A=cpu", "B=cpu:speed=0.5"])
 
         def profile_model(path, devices, shapes, *, clock, until, **_):
@@ -140,6 +140,7 @@ def run(model_file, monkeypatch):
             lambda path, devices, shapes, *, clock, **_: Session(engine, devices, clock),
         )
         monkeypatch.setattr(_search.api, "place", place)
+        monkeypatch.setattr(_optimize, "machine_is_busy", lambda: noticed)
         monkeypatch.setattr(_search, "refine", refine)
         said = []
         found = optimize(model_file, devices, budget=budget, model=model, say=said.append, **options)
@@ -163,12 +164,16 @@ ENGINES = {
 
 
 @pytest.mark.parametrize("model", ["concurrent", "pipeline", "serial"])
-@pytest.mark.parametrize("busy", [False, True], ids=["calm", "busy"])
+@pytest.mark.parametrize(
+    ("busy", "noticed"), [(False, False), (True, False), (True, True)], ids=["calm", "busy", "noticed"]
+)
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("budget", [10.0, 60.0, 240.0])
-def test_it_takes_no_longer_than_its_budget_or_than_it_said_that_it_must(run, model, busy, name, budget):
+def test_it_takes_no_longer_than_its_budget_or_than_it_said_that_it_must(
+    run, model, busy, noticed, name, budget
+):
     engine = Engine(**ENGINES[name], busy=busy)
-    found, said = run(engine, budget, model)
+    found, said = run(engine, budget, model, noticed=noticed)
     announced = [text for text in said if "needs at least" in text]
     allowed = max([budget, *(float(text.split("at least ")[1].split(" s")[0]) for text in announced)])
     assert engine.now <= OVER * allowed + MORE

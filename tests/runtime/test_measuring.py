@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 
+from loadmaster.runtime import _measuring
 from loadmaster.runtime._measuring import Sample, bootstrap, summarise, timed
 
 
@@ -53,3 +54,9 @@ def test_time_taken_by_others_is_seen():
         other.kill()
         other.communicate()
     assert sum(not sample.clean for sample in lost) >= 3
+
+
+def test_a_machine_is_busy_where_others_take_much_of_a_core(monkeypatch):
+    for lost, busy in ((0.0, False), (0.01, False), (0.15, True)):
+        monkeypatch.setattr(_measuring, "timed", lambda run, lost=lost: _measuring.Sample(0.2, lost))
+        assert _measuring.machine_is_busy() == busy

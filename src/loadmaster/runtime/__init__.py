@@ -15,7 +15,7 @@ from loadmaster.runtime._host import Executor, ModelHost
 from loadmaster.runtime._inputs import draw_input
 from loadmaster.runtime._link_costs import LinkFit, fit_link, measure_link, split_features
 from loadmaster.runtime._lint import Finding, lint
-from loadmaster.runtime._measuring import Latency, Measurement, Sample
+from loadmaster.runtime._measuring import Latency, Measurement, Sample, machine_is_busy
 from loadmaster.runtime._piece_costs import OverlapFit, Traced, corrected, fit_overlap, predict
 from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
@@ -57,6 +57,7 @@ __all__ = [
     "fit_link",
     "fit_overlap",
     "lint",
+    "machine_is_busy",
     "measure_link",
     "model_hash",
     "pieces_of",

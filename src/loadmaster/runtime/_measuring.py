@@ -26,6 +26,7 @@ __all__ = [
     "Measurement",
     "Sample",
     "bootstrap",
+    "machine_is_busy",
     "run_queue_wait",
     "summarise",
     "timed",
@@ -36,6 +37,8 @@ DISTURBED = 0.05
 """Share of the wall time that others may take of a sample that counts."""
 CLOCKS = ("wall", "core")
 """``wall``: seconds on the clock, disturbed samples dropped. ``core``: seconds on the core, none dropped."""
+BUSY = 0.25
+"""Share of the wall time that shows at once that hardly any sample will count."""
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 
@@ -60,6 +63,17 @@ def timed(run: Callable[[], object]) -> Sample:
     seconds = time.perf_counter() - began
     busy, waited = time.process_time() - busy, run_queue_wait() - waited
     return Sample(seconds, max(0.0, min(waited, seconds - busy)))
+
+
+def machine_is_busy(seconds: float = 0.2) -> bool:
+    """Whether other work takes more of a core than a sample that counts may lose, several times over."""
+
+    def spin() -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+
+    return timed(spin).lost > BUSY * seconds
 
 
 def run_queue_wait() -> float:

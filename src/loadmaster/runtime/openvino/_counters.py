@@ -14,7 +14,7 @@ from loadmaster.runtime.openvino._inputs import draw_inputs
 __all__ = ["read_counters"]
 
 
-FEWEST = 5
+FEWEST = 3
 """Runs that will do where there is no time for more."""
 
 
