@@ -373,7 +373,7 @@ class _Job:
             )
         return found
 
-    def _elapsed(self, session: OpenVinoSession, profile: ModelProfile, alone: _Alone) -> dict[str, float]:
+    def _elapsed(self, session: Session, profile: ModelProfile, alone: _Alone) -> dict[str, float]:
         """Seconds on the clock of a run on each device: on a busy machine they are more than those on the core."""
         found = {name: profile.profiles[name].wall for name in alone.all}
         if self.clock == "core":
