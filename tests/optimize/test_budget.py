@@ -10,7 +10,7 @@ from small_networks import problem_of
 from loadmaster.errors import BusyError
 from loadmaster.optimize import _budget, _optimize, _search, optimize
 from loadmaster.problem import Placement
-from loadmaster.runtime import Measurement
+from loadmaster.runtime import Measurement, openvino
 from loadmaster.runtime._verifying import Difference, Verification
 from loadmaster.runtime.openvino import parse_devices
 
@@ -133,12 +133,13 @@ def run(model_file, monkeypatch):
         monkeypatch.setattr(_budget, "monotonic", lambda: engine.now)
         monkeypatch.setattr(_search, "monotonic", lambda: engine.now)
         monkeypatch.setattr(_optimize, "monotonic", lambda: engine.now)
-        monkeypatch.setattr(_optimize, "profile_model", profile_model)
-        monkeypatch.setattr(
-            _optimize,
-            "OpenVinoSession",
-            lambda path, devices, shapes, *, clock, **_: Session(engine, devices, clock),
+        fake = SimpleNamespace(
+            profile_model=profile_model,
+            open_session=lambda path, devices, shapes, *, clock, **_: Session(engine, devices, clock),
+            how_to_run=openvino.how_to_run,
+            all_cores_lines=openvino.all_cores_lines,
         )
+        monkeypatch.setattr(_optimize, "engine_of", lambda runtime: fake)
         monkeypatch.setattr(_search.api, "place", place)
         monkeypatch.setattr(_optimize, "machine_is_busy", lambda: noticed)
         monkeypatch.setattr(_search, "refine", refine)

@@ -53,7 +53,7 @@ def test_optimize_does_not_judge_placements_that_did_not_run(tmp_path, monkeypat
     monkeypatch.setattr(OpenVinoSession, "load", failing)
     with pytest.raises(RunError, match=r"could be run.*the submodel is broken"):
         optimize(
-            path, parse_devices(["A=cpu", "B=cpu"]), model="pipeline", budget=2.0, samples=3, clock=CLOCK
+            path, parse_devices(["A=cpu", "B=cpu"]), model="pipeline", budget=10.0, samples=3, clock=CLOCK
         )
 
 

@@ -76,7 +76,7 @@ def parse_shapes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
                 option="--shape",
             )
         if name in found:
-            raise InputError(f"the shape {text!r}: {name!r} is there twice", option="--shape")
+            raise InputError(f"the shape {text!r}: {name!r} appears twice", option="--shape")
         found[name] = tuple(int(size) for size in sizes.split("x") if len(size) < MOST_DIGITS)
         if len(found[name]) <= sizes.count("x") or not _is_sensible(found[name]):
             raise InputError(
@@ -104,7 +104,7 @@ def parse_values(values: Values) -> dict[str, Any]:
         if not separator or not name:
             raise InputError(f"the value {shown(text)} must be written NAME=NUMBER", option="--value")
         if name in found:
-            raise InputError(f"the value {text!r}: {name!r} is there twice", option="--value")
+            raise InputError(f"the value {text!r}: {name!r} appears twice", option="--value")
         found[name] = _number_or_list(written.strip(), text)
     return found
 

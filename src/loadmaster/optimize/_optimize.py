@@ -180,7 +180,9 @@ def optimize(
     """
     placer = api.configured(method, parameters)
     if model not in MODELS:
-        raise InputError(f"the model {model!r}: there is a runtime for {', '.join(MODELS)}", option="--model")
+        raise InputError(
+            f"the model {model!r} cannot be run: choose one of {', '.join(MODELS)}", option="--model"
+        )
     if len(devices) < 2:
         raise InputError(
             "there is nothing to place on one device: give at least two, e.g. B=cpu", option="--device"
@@ -284,6 +286,11 @@ class _Job:
             if not work.interrupted and work.tried and work.has_time:
                 fit = work.fitted(fit)
                 bounded = work.round(fit, 2) or bounded
+            if work.broken and not work.tried:
+                raise RunError(
+                    f"none of the {len(work.broken)} placements that were found could be run, so that nothing is known "
+                    f"of them: {work.broken[0]}"
+                )
             with self.spending.phase("screening"):
                 screened, best, first = self._screen(session, work.tried, alone)
             self.say("measuring the winner afresh, beside each device alone and all cores")

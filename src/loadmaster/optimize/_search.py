@@ -65,6 +65,8 @@ class Search:
         self.share = max(share, min(LEAST, 0.05 * max(0.0, spending.left)))
         self.tried: list[Tried] = []
         self.left_out: list[str] = []
+        self.broken: list[str] = []
+        """Those among what was left out that do not run."""
         self.interrupted = False
 
     @property
@@ -129,6 +131,7 @@ class Search:
             if not self.session.worker.alive:
                 raise
             self._leave_out(name, str(error))
+            self.broken.append(self.left_out[-1])
             return
         self._loading = monotonic() - began
         self.tried.append(Tried(name, placement, pieces, candidate))

@@ -290,7 +290,7 @@ def test_a_policy_of_more_devices_uses_only_those_that_there_are(tmp_path: Path)
     assert found[0].placement.device.max() < 2
     state.save(tmp_path / "s.npz")
     replace(SMALL, weights=str(tmp_path / "s.npz")).place(plain(9, 3, 3), budget=Budget(evaluations=40))
-    with pytest.raises(InputError, match="know 4 devices, the problem has 5"):
+    with pytest.raises(InputError, match="trained for 4 devices, the problem has 5"):
         replace(SMALL, weights=str(tmp_path / "s.npz")).place(plain(9, 3, 5), budget=Budget(evaluations=40))
 
 

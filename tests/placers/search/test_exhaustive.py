@@ -74,7 +74,7 @@ def test_no_search_is_worse(model: ExecutionModel, data: st.DataObject) -> None:
 
 
 def test_searching_methods_are_those_with_walks() -> None:
-    assert set(SEARCHING) == {"local-search", "annealing", "beam", "min-cut"}
+    assert set(SEARCHING) == {"local-search", "annealing", "beam", "min-cut", "multilevel"}
 
 
 @given(problems(max_ops=8))

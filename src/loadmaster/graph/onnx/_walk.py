@@ -238,7 +238,7 @@ class Walk:
             why = f" without the value of {missing.name!r} in the file {missing.missing!r}, which cannot be read"
         shape = "…" if guess.sizes is None else "x".join("?" if n is None else str(n) for n in guess.sizes)
         raise InputError(
-            f"{where}: the shape of its output {name!r} is not known{why}: give it as the shape '{name}={shape}'",
+            f"{where}: the shape of its output {name!r} is unknown{why}: give it as the shape '{name}={shape}'",
             option="--shape",
         )
 

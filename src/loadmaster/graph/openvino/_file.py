@@ -270,7 +270,7 @@ def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]], source: str) ->
         if port.partial_shape.is_dynamic:
             name = port.get_node().get_friendly_name()
             raise InputError(
-                f"{source}: the shape {port.partial_shape} of input {name!r} is open: "
+                f"{source}: the shape {port.partial_shape} of input {name!r} is not fixed: "
                 f"give it as the shape '{name}=1x3x…'",
                 option="--shape",
             )

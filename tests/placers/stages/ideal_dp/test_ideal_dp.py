@@ -198,7 +198,7 @@ def test_too_many_kinds_are_refused_with_the_reason() -> None:
     graph, cluster = layered(30, seed=2), accelerators(13, 0)
     time = roofline(graph, cluster) * np.linspace(1.0, 2.0, 13)
     problem = Problem.make(graph, cluster, Pipeline("chain"), time=time)
-    with pytest.raises(UnsupportedError, match=f"8192 ways .* at most {MOST_STATES}"):
+    with pytest.raises(UnsupportedError, match=f"8192 combinations .*at most {MOST_STATES}"):
         api.place(problem, "ideal-dp")
 
 
