@@ -293,7 +293,7 @@ class _Job:
                 )
             with self.spending.phase("screening"):
                 screened, best, first = self._screen(session, work.tried, alone)
-            self.say("measuring the winner afresh, beside each device alone and all cores")
+            self.say("measuring the best plan again, along with each device alone and all cores")
             with self.spending.phase("measuring"):
                 lines = self._final(session, alone, first, best, cores, items, loading)
             engine, used = session.engine, session.worker.cores

@@ -78,7 +78,7 @@ class Search:
         """Place with every price of a cut; the solution at the price that is believed, if there was time for it."""
         first: Solution | None = None
         for price in PRICES:
-            name = f"round {number}, cuts {price:g}x"
+            name = f"round {number}, transfer costs x{price:g}"
             if not self.has_time:
                 self._leave_out(name, "the budget has no room for it")
                 continue
