@@ -23,6 +23,7 @@ help: ## list the targets
 demo: $(INSTALLED) ## optimize Inception-V3 on two one-core devices, and run it for real
 	@mkdir -p $(DEMO)
 	test -f $(DEMO)/model.xml || $(BIN)/loadmaster zoo export $(DEMO_MODEL) $(DEMO)/model.xml
+	$(BIN)/loadmaster warm --model concurrent
 	$(BIN)/loadmaster optimize $(DEMO)/model.xml $(DEMO_DEVICES) --budget $(DEMO_BUDGET) $(DEMO_ARGS) \
 		-o $(DEMO)/plan.json --report $(DEMO)/report.html
 	@echo "Look at the report: $(abspath $(DEMO)/report.html)"

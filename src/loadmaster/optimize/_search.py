@@ -82,7 +82,7 @@ class Search:
             if not self.has_time:
                 self._leave_out(name, "the budget has no room for it")
                 continue
-            self.say(f"placing, round {number}: a cut taken {price:g}x as dear, {self.share:.1f} s")
+            self.say(f"placing, round {number}: transfer costs x{price:g}, {self.share:.1f} s")
             with self.spending.phase("placing"):
                 solution, refined = self._place(fit, price)
             first = first or solution

@@ -235,8 +235,6 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
             "alone"
         )
     facts = {"result": result, "plan": document["plan"], "time": per}
-    if document["left_out"]:
-        facts["left out"] = "; ".join(f"{name}: {why}" for name, why in document["left_out"].items())
     if best is not None:
         verified = best["verified"]
         facts["outputs"] = f"match {_verified(verified)}"
