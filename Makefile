@@ -4,9 +4,10 @@ PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
 DEMO_MODEL ?= inception-v3
-DEMO_BUDGET ?= 120s
+DEMO_BUDGET ?= 45s
 DEMO_DEVICES ?= --device A=cpu:core=0 --device B=cpu:core=1
 DEMO_ARGS ?=
+DEMO_TORCH_ARGS ?=
 DEMO := build/demo
 BENCH_ARGS ?=
 
@@ -20,12 +21,13 @@ INSTALLED := $(VENV)/.installed
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(INSTALLED) ## optimize Inception-V3 on two one-core devices, and run it for real
+demo: $(INSTALLED) ## place Inception-V3 with OpenVINO, split two PyTorch models over two ranks, and run all for real
 	@mkdir -p $(DEMO)
 	test -f $(DEMO)/model.xml || $(BIN)/loadmaster zoo export $(DEMO_MODEL) $(DEMO)/model.xml
 	$(BIN)/loadmaster warm --model concurrent
 	$(BIN)/loadmaster optimize $(DEMO)/model.xml $(DEMO_DEVICES) --budget $(DEMO_BUDGET) $(DEMO_ARGS) \
 		-o $(DEMO)/plan.json --report $(DEMO)/report.html
+	$(BIN)/python -m benchmarks.torch_demo --folder $(DEMO) $(DEMO_TORCH_ARGS)
 	@echo "Look at the report: $(abspath $(DEMO)/report.html)"
 
 test: $(INSTALLED) ## run the tests (WORKERS=2, PYTEST_ARGS='-k serial')
@@ -43,6 +45,7 @@ format: $(INSTALLED) ## format the code and apply the safe lint fixes
 
 docs: $(INSTALLED) ## build the documentation into build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/loadmaster bench board docs/benchmark/*.jsonl -o build/site/benchmark/board.html --reports 350
 
 wheel: ## build the wheel, and try it in an empty environment without extras
 	rm -rf build/wheel

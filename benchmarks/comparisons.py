@@ -18,7 +18,7 @@ from loadmaster.studies.hsdag.problems import MODELS as STUDIED
 from loadmaster.studies.hsdag.problems import kernel_network, machine, study_problem
 from loadmaster.studies.hsdag.variants import PAPER_VARIANTS, VARIANTS
 
-__all__ = ["COMPARISONS", "Comparison", "Entry", "Given"]
+__all__ = ["COMPARISONS", "ZOO", "Comparison", "Entry", "Given"]
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,6 @@ def zoo_models(scope: Scope) -> Comparison:
     methods = ("single", "expert", "heft", "local-search")
     entries = [Entry(name, evaluations=limit, simulated=OPS_SIMULATED) for name in methods]
     return Comparison([on(*case) for case in ZOO], entries)
-
-
-def auto(scope: Scope) -> Comparison:
-    """``auto`` on the zoo, under three execution models."""
-    problems = [on(*case, model) for case in ZOO for model in ("serial", "concurrent", "pipeline")]
-    return Comparison(problems, [*few("single"), Entry("auto", seconds=scope["budget"] or 10.0)])
 
 
 SERIAL = (
@@ -269,7 +263,6 @@ COMPARISONS: dict[str, Callable[[Scope], Comparison]] = {
     "layered": layered,
     "concurrent": concurrent,
     "zoo": zoo_models,
-    "auto": auto,
     "serial": serial,
     "large": large,
     "unseen": unseen,

@@ -15,7 +15,7 @@ import argparse
 from functools import partial
 
 from benchmarks.openvino_runs import Options, common, interval, model_file, short
-from loadmaster.errors import InputError, RunError
+from loadmaster.errors import BusyError, InputError, RunError
 from loadmaster.graph import load_openvino
 from loadmaster.optimize import MODELS, Optimized, optimize
 from loadmaster.runtime import Cache, Line
@@ -51,6 +51,8 @@ def measured(name: str, setting: str, execution: str, scope: Scope, options: Opt
             clock=options.clock,
             cache=Cache(options.folder / "measured.sqlite"),
         )
+    except BusyError:  # no result: the row is still to be measured
+        raise
     except (InputError, RunError) as error:
         return {"result": str(error)}
     found.plan.save(options.folder / f"plan-{short(name)}-{setting}-{execution}.json")

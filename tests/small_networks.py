@@ -83,12 +83,10 @@ def random_pieces(problem, seed, **options):
     return cut(problem, Placement(generator.integers(problem.devices, size=problem.n)), **options)
 
 
-def overlapping_plan(path, model, seed=3):
+def overlapping_plan(path, model, seed=3, devices=("A=cpu", "B=cpu")):
     """A plan with random devices, as ``place`` writes it."""
     plain = problem_of(path)
-    cluster = replace(
-        plain.cluster, devices=tuple(spec.device() for spec in parse_devices(["A=cpu", "B=cpu"]))
-    )
+    cluster = replace(plain.cluster, devices=tuple(spec.device() for spec in parse_devices(devices)))
     problem = replace(plain, cluster=cluster, model=model)
     placement = Placement(np.random.default_rng(seed).integers(2, size=problem.n))
     return Plan.from_solution(problem, Solution(placement, 1.0, 0.0, "nothing", "by hand"))

@@ -38,7 +38,7 @@ def columns(problem: Problem, weights: str, auto: float, seed: int) -> dict[str,
         return placer.place(problem, budget=budget, seed=seed).cost
 
     greedy = Gdp(weights=weights, samples=0, guard=False)
-    both = (("", greedy), ("untrained", replace(greedy, weights="untrained")))
+    both = (("", greedy), ("untrained", replace(greedy, weights="none")))
 
     def named(untrained: str, name: str) -> str:
         return f"{untrained}, {name}" if untrained else name

@@ -70,11 +70,17 @@ def write_families(page: Page, rows: Sequence[Row], seed: int) -> None:
             )
     for name in ("3 passes", "zero-shot", "best of 16", "fine-tuned", "gdp+ls"):
         other = {"zero-shot": "untrained", "gdp+ls": "untrained+ls"}.get(name, f"untrained, {name}")
-        gain = np.log([row[name] / row[other] for row in rows if name in row and other in row])
+        each: dict[tuple[str, str], list[float]] = {}
+        for row in rows:
+            if name in row and other in row:
+                each.setdefault((row["graph"], row["cluster"]), []).append(math.log(row[name] / row[other]))
+        gain = np.array(
+            [np.mean(found) for found in each.values()]
+        )  # seeds of one graph are no further graphs
         if len(gain):
-            error = gain.std(ddof=1) / math.sqrt(len(gain)) if len(gain) > 1 else math.nan
+            error = 2 * gain.std(ddof=1) / math.sqrt(len(gain)) if len(gain) > 1 else math.nan
             worth = f"{100 * np.expm1(gain.mean()):+.2f} % ± {100 * error:.2f} %"
-            notes.append(f"- {name} against {other}: {worth} (standard error)")
+            notes.append(f"- {name} against {other}: {worth} (two standard errors over {len(gain)} graphs)")
     spent = np.mean([row["seconds"] for row in rows]), np.mean([row["evaluations"] for row in rows])
     notes.append(f"- greedy decoding takes {spent[0]:.2f} s and {spent[1]:.0f} evaluations on average")
     page.text("\n".join(notes))

@@ -1,14 +1,15 @@
-"""Kernels being compiled: numba tells when one is not in its cache."""
+"""Kernels being compiled: numba tells when one is not in its cache, and Ctrl-C need not wait for it."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Compilations", "compilations", "on_compiling"]
+__all__ = ["Compilations", "compilations", "interruptible", "on_compiling"]
 
 EVENT = "numba:compile"
 """What numba calls it; a kernel that comes from the cache is not announced."""
@@ -77,3 +78,40 @@ def on_compiling(tell: Callable[[], None]) -> None:
                 tell()
 
     event.register(EVENT, Announcer())
+
+
+def interruptible(work: Callable[[Callable[[], bool]], None], *, finish: bool = False) -> None:
+    """Do some work that compiles kernels in another thread: compiling one may take many seconds, which nothing can cut
+    short.
+
+    work : is given a function that says whether it has been left, to be asked between its steps.
+    finish : after Ctrl-C, still wait for the end of the work; Ctrl-C again leaves it.
+
+    Raises
+    ------
+    KeyboardInterrupt : Ctrl-C; without ``finish``, at once.
+    """
+    failed: list[BaseException] = []
+    # Not Thread.join: interrupted, it takes the thread for dead.
+    left, done = threading.Event(), threading.Event()
+
+    def run() -> None:
+        try:
+            work(left.is_set)
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=run, name="compiling", daemon=True)
+    try:
+        thread.start()
+        while not done.wait(0.05):
+            pass
+    except KeyboardInterrupt:
+        left.set()
+        while finish and thread.ident is not None and not done.wait(0.05):
+            pass
+        raise
+    if failed:
+        raise failed[0]

@@ -2,7 +2,8 @@
 
 LoadmasterError
 ├── InputError          a file, option or argument is wrong            (command line: exit code 2)
-│   └── GraphError      an invalid graph: cycle, unknown op, duplicate, bad number
+│   ├── GraphError      an invalid graph: cycle, unknown op, duplicate, bad number
+│   └── LimitError      more than a file may ask for, unless the limit is raised
 ├── UnsupportedError    this placer cannot handle this problem         (exit code 2)
 ├── NoPlacementError    there is no placement to return
 │   ├── InfeasibleError     no placement satisfies the constraints     (exit code 3)
@@ -16,11 +17,14 @@ LoadmasterError
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "BusyError",
     "GraphError",
     "InfeasibleError",
     "InputError",
+    "LimitError",
     "LoadmasterError",
     "NoPlacementError",
     "RunError",
@@ -31,6 +35,22 @@ __all__ = [
     "WrongOutputError",
 ]
 
+ECHOED = 200
+"""Characters of a name or a value from a file that a message repeats."""
+LONGEST = 1000
+"""Characters of a message."""
+LONG_WORD = re.compile(rf"(?<!\S)(\S{{{ECHOED}}})\S{{2,}}")
+LONG_QUOTE = re.compile(rf"""(['"])((?:(?!\1).){{{ECHOED}}})(?:(?!\1).){{2,}}\1""", re.DOTALL)
+
+
+def _brief(text: str) -> str:
+    """The message with what it repeats cut short: a file can call its ops whatever it likes."""
+    if len(text) <= ECHOED:
+        return text
+    text = LONG_QUOTE.sub(r"\1\2…\1", text[: 20 * LONGEST])
+    text = LONG_WORD.sub(r"\1…", text)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
 
 class LoadmasterError(Exception):
     """Base of all errors that Loadmaster raises on purpose; the message is one sentence for the user.
@@ -40,7 +60,7 @@ class LoadmasterError(Exception):
     """
 
     def __init__(self, *arguments: object, option: str = "") -> None:
-        super().__init__(*arguments)
+        super().__init__(*(_brief(text) if isinstance(text, str) else text for text in arguments))
         self.option = option
 
 
@@ -50,6 +70,10 @@ class InputError(LoadmasterError, ValueError):
 
 class GraphError(InputError):
     """The operator graph is not valid: the message names the op."""
+
+
+class LimitError(InputError):
+    """A file asks for more than a limit allows: the message names the limit and how to raise it."""
 
 
 class UnsupportedError(LoadmasterError):

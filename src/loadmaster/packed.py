@@ -20,19 +20,22 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import InputError
-from loadmaster.files import Record, parse_json, shown
+from loadmaster.files import Record, limit, parse_json, shown
 from loadmaster.graph import Graph, check_graph
 from loadmaster.hardware import ORIGINS, Cluster, Device, Link
-from loadmaster.problem import ExecutionModel, Problem
+from loadmaster.problem import ExecutionModel, Problem, Tie
 
 __all__ = ["finite", "pack_problem", "plain", "unpack_problem"]
 
 DTYPES = {"float64": "<f8", "int32": "<i4", "uint8": "|u1", "bool": "|b1"}
 """The types of arrays, always little-endian in the file."""
+LONG = 2**22
+"""Bytes beyond which arrays are compressed less, but faster."""
 ROOM = 2**26
 """Bytes that a file may unpack to, however small it is."""
 RATIO = 100
-"""Beyond that, bytes per character of the packed text. zlib reaches 1000, but not on what describes a model."""
+"""Beyond that, bytes per character of the packed text, up to the limit ``unpacked``. zlib reaches 1000, but not on
+what describes a model."""
 
 
 def finite(value: float) -> float | None:
@@ -65,6 +68,11 @@ def pack_problem(problem: Problem) -> dict[str, Any]:
         "graph": {"labels": _pack(json.dumps(labels).encode()), "arrays": _pack_arrays(graph)},
         "arrays": _pack_arrays(problem),
         "surplus": list(problem.surplus),
+        **(
+            {"ties": [{"ops": list(tie.ops), "size": tie.size, "memory": tie.memory} for tie in problem.ties]}
+            if problem.ties
+            else {}
+        ),
         "provenance": problem.provenance,
         "cluster": {
             "name": cluster.name,
@@ -82,7 +90,10 @@ def pack_problem(problem: Problem) -> dict[str, Any]:
 
 
 def _pack(content: bytes) -> str:
-    return base64.b64encode(zlib.compress(content, 9)).decode("ascii")
+    level = (
+        9 if len(content) <= LONG else 3
+    )  # most of the time of writing a large plan, and a few per cent of its size
+    return base64.b64encode(zlib.compress(content, level)).decode("ascii")
 
 
 def _pack_arrays(owner: Graph | Problem) -> dict[str, Any]:
@@ -124,6 +135,8 @@ def unpack_problem(packed: Record, name: str, model: ExecutionModel) -> Problem:
     found = {key: arrays.get(key, "<f8", shape) for key, shape in floats.items()}
     found |= {key: arrays.get(key, "<i4", (n,)) for key in ("class_of", "pin")}
     found["forbidden"] = arrays.get("forbidden", "|b1", (n, size))
+    if "kept" in arrays.record:
+        found["kept"] = arrays.get("kept", "<f8", (n,))
     if "origin" in arrays.record:
         found["origin"] = arrays.get("origin", "|u1", (n, size))
         if (found["origin"] >= len(ORIGINS)).any():
@@ -132,21 +145,30 @@ def unpack_problem(packed: Record, name: str, model: ExecutionModel) -> Problem:
     surplus = packed.items("surplus")
     if any(type(d) is not int for d in surplus):
         raise InputError(f"{packed.where}: 'surplus' must hold numbers of devices")
+    ties = [_unpack_tie(tie) for tie in packed.records("ties")] if "ties" in packed.value else []
     return Problem(
         graph=graph,
         cluster=cluster,
         model=model,
         surplus=tuple(surplus),
+        ties=tuple(ties),
         provenance=packed.text("provenance"),
         **found,
     )
+
+
+def _unpack_tie(record: Record) -> Tie:
+    ops = record.items("ops")
+    if any(type(v) is not int for v in ops):
+        raise InputError(f"{record.where}: 'ops' must hold numbers of ops")
+    return Tie(tuple(ops), record.number("size"), record.number("memory"))
 
 
 class _Room:
     """How much may still be unpacked."""
 
     def __init__(self, packed: Record) -> None:
-        self.left = ROOM + RATIO * _text_length(packed.value)
+        self.left = min(ROOM + RATIO * _text_length(packed.value), limit("unpacked"))
 
     def unpack(self, text: str, where: str, most: int | None = None) -> bytes:
         """The content of a packed text, of ``most`` bytes or as many as there is room for."""

@@ -6,7 +6,7 @@ import importlib.metadata
 import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster import __version__
-from loadmaster.errors import InputError
+from loadmaster.errors import InputError, LimitError
 from loadmaster.files import Record, read_json, shown, write_atomically
 from loadmaster.graph import Given
 from loadmaster.notebook import facts_html, rows_html
@@ -94,6 +94,15 @@ class Plan:
         """The sizes that the model was read with, where it leaves some open."""
         given = self.document["graph"].get("shapes", {})
         return {name: tuple(shape) for name, shape in given.items()}
+
+    def given(
+        self,
+        shapes: Mapping[str, Sequence[int]] | Iterable[str] = (),
+        values: Mapping[str, Any] | Iterable[str] = (),
+    ) -> Given:
+        """What the model is to be read with: shapes and values where some are given, else those of the plan."""
+        asked = Given(shapes, values)
+        return Given(dict(asked) or self.shapes, asked.constants or self.values)
 
     # -- making and reading ----------------------------------------------------------------------------------
 
@@ -182,6 +191,8 @@ class Plan:
         try:
             problem = unpack_problem(packed, self.graph_name, model)
             intact = problem.digest == packed.text("hash") and problem.graph.digest == self.graph_hash
+        except LimitError:
+            raise
         except InputError as error:
             raise InputError(f"{self.source}: the plan's problem is damaged ({error})") from None
         if not intact:
@@ -372,6 +383,8 @@ def parse_profile(data: Any, source: str) -> Problem:
     try:
         problem = unpack_problem(packed, record.text("name"), model)
         intact = problem.digest == packed.text("hash")
+    except LimitError:
+        raise
     except InputError as error:
         raise InputError(f"{source}: the profile is damaged ({error})") from None
     if not intact:

@@ -114,7 +114,7 @@ def test_an_interrupt_while_kernels_compile_gives_the_best_single_device(
     def compiling(placer: object, problem: Problem) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "_warm_up", compiling)
+    monkeypatch.setattr("loadmaster.api._placing._warm_up", compiling)
     problem = api.problem("zoo:layered-12", model="pipeline")
     solution = api.place(problem, "local-search", budget=5.0)
     assert solution.stopped == "interrupted"

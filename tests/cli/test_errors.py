@@ -30,7 +30,9 @@ def test_options_that_are_wrong(workload):
     assert "no method to compare" in error("compare", workload, "--methods", ",")
     assert "'quantum' is unknown" in error("place", workload, "--model", "quantum")
     assert "contiguity='total'" in error("place", workload, "--contiguity", "total")
-    assert "the pipeline model has no setting 'schedule'" in error("place", workload, "--schedule", "event")
+    assert "schedule='event' of the pipeline model is invalid" in error(
+        "place", workload, "--schedule", "event"
+    )
     assert "max_calls must be a whole number >= 1" in error(
         "place", workload, "--model", "offload", "--max-calls", 0
     )

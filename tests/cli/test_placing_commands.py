@@ -128,10 +128,13 @@ def test_parameters_of_a_method_can_be_set():
     assert numbers
     refused = set()
     for name, field, default in numbers:
-        model = next(
-            m for m in MODELS if PLACERS[name].supports(api.problem("zoo:layered-10", model=m)) is None
+        model, steps = next(
+            (m, more)
+            for m, more in [*((m, None) for m in MODELS), ("pipeline", 4)]
+            if PLACERS[name].supports(api.problem("zoo:layered-10", model=m, microbatches=more)) is None
         )
         place = ("place", "zoo:layered-10", "--model", model, "--method", name, "--evaluations", 20)
+        place += ("--microbatches", steps) if steps else ()
         assert "is invalid" in error(*place, "--set", f"{field}=much")
         if name not in refused:
             refused.add(name)

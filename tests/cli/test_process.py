@@ -62,6 +62,36 @@ def test_ctrl_c_keeps_the_best(tmp_path):
     assert Plan.load(plan).document["stopped"] == "interrupted"
 
 
+DROPPED = """
+import signal, sys, time, weakref
+from loadmaster.cli._startup import keep_interrupts
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+keep_interrupts()
+
+class Lock:
+    pass
+
+def callback(_):  # as that of a module's lock, while the module is imported
+    signal.raise_signal(signal.SIGINT)
+    sum(range(1000))
+
+lock = Lock()
+watching = weakref.ref(lock, callback)
+try:
+    del lock
+    for _ in range(3000):
+        time.sleep(0.01)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_that_python_drops_is_raised_again():
+    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
 def test_ctrl_c_ends_a_comparison_with_what_is_there():
     arguments = [
         "compare",

@@ -72,7 +72,17 @@ def test_graphviz_shows_devices_cuts_and_a_legend(plan):
 def test_an_unknown_format_is_named(plan):
     with pytest.raises(
         InputError,
-        match=r"the format 'png' is unknown: choose one of openvino, onnxruntime, device-map, split-points, dot",
+        match=r"the format 'png' is unknown: choose one of openvino, onnxruntime, device-map, huggingface, "
+        r"split-points, torchtitan, deepspeed, dot",
     ):
         export(plan, "png")
-    assert set(EXPORTERS) == {"openvino", "onnxruntime", "device-map", "split-points", "dot"}
+    assert set(EXPORTERS) == {
+        "openvino",
+        "onnxruntime",
+        "device-map",
+        "huggingface",
+        "split-points",
+        "torchtitan",
+        "deepspeed",
+        "dot",
+    }

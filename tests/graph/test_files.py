@@ -232,7 +232,7 @@ def test_layered_graphs_take_parameters():
         ("layered-9?n=3", "has no parameter 'n'"),
         ("layered-9?width=wide", "width must be of type int, not 'wide'"),
         ("layered-9?width=0", "width >= 1"),
-        ("layered-99999999999", "up to layered-1000000"),
+        ("layered-99999999999", "the limit .ops. is 1,000,000"),
     ],
 )
 def test_names_that_the_zoo_does_not_know(name, message):

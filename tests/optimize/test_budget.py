@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -10,11 +11,12 @@ from small_networks import problem_of
 from loadmaster.errors import BusyError
 from loadmaster.optimize import _budget, _optimize, _search, optimize
 from loadmaster.problem import Placement
-from loadmaster.runtime import Measurement, openvino
+from loadmaster.report import optimized_tables
+from loadmaster.runtime import Measurement, engine, openvino
 from loadmaster.runtime._verifying import Difference, Verification
 from loadmaster.runtime.openvino import parse_devices
 
-OVER, MORE = 1.2, 5.0
+OVER, MORE = 1.1, 2.0
 """A job may take this many times its budget, and so many seconds more."""
 
 
@@ -72,7 +74,10 @@ class Session:
     def alone(self, device):
         return self.load("single")
 
-    def measure(self, candidates, *, samples, until, fewest, give_up=float("inf")):
+    def measure(self, candidates, **options):
+        return self.measure_most(candidates, **options)
+
+    def measure_most(self, candidates, *, samples, until, fewest, give_up=float("inf"), optional=()):
         for candidate in candidates:
             candidate.verify()
         taken = 0
@@ -100,11 +105,10 @@ class Session:
 def run(model_file, monkeypatch):
     """Optimize on an engine."""
 
-    def go(engine, budget, model="concurrent", *, noticed=False, **options):
+    def go(engine, budget, model="concurrent", *, noticed=False, by=openvino, **options):
         devices = parse_devices(["A=cpu", "B=cpu:speed=0.5"])
 
         def profile_model(path, devices, shapes, *, clock, until, **_):
-            engine.spend(engine.opening)
             for _ in devices:
                 engine.spend(2 * engine.compiling + 6 * engine.running)
                 if engine.busy and clock == "wall":
@@ -136,11 +140,13 @@ def run(model_file, monkeypatch):
         fake = SimpleNamespace(
             profile_model=profile_model,
             open_session=lambda path, devices, shapes, *, clock, **_: Session(engine, devices, clock),
-            how_to_run=openvino.how_to_run,
-            all_cores_lines=openvino.all_cores_lines,
+            how_to_run=by.how_to_run,
+            all_cores_lines=by.all_cores_lines,
+            serial_lines=by.serial_lines,
         )
-        monkeypatch.setattr(_optimize, "engine_of", lambda runtime: fake)
+        monkeypatch.setattr(_optimize.api, "machines", lambda on, runtime: nullcontext(fake))
         monkeypatch.setattr(_search.api, "place", place)
+        monkeypatch.setattr(_search.api, "warm", lambda *_, **__: [])
         monkeypatch.setattr(_optimize, "machine_is_busy", lambda: noticed)
         monkeypatch.setattr(_search, "refine", refine)
         said = []
@@ -190,9 +196,28 @@ def test_a_calm_engine_with_time_tries_all_and_uses_the_budget(run):
     assert not any("needs at least" in text for text in said)
     assert engine.now > 60
     assert list(found.spent) == [
-        *("profiling", "opening", "loading devices", "placing", "loading placements", "tracing"),
+        *("opening", "profiling", "loading devices", "placing", "loading placements", "tracing"),
         *("screening", "measuring"),
     ]
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+@pytest.mark.parametrize("model", ["concurrent", "pipeline", "serial"])
+def test_nothing_is_said_of_placements_that_were_not_run(run, model, runtime):
+    from rich.console import Console
+
+    pytest.importorskip("onnxruntime")
+    found, _ = run(Engine(opening=2.0, compiling=3.0, running=0.3), 15.0, model, by=engine(runtime))
+    assert not found.pays
+    assert "best plan" not in [line.name for line in found.lines]
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(optimized_tables({**found.document(), "plan": "plan.json"}))
+    text = " ".join(capture.get().split())
+    assert (
+        "no other placement was measured (round 1, transfer costs x1: the budget has no room for it)" in text
+    )
+    assert "measurably faster" not in text
 
 
 def test_what_there_is_no_time_for_is_left_out_and_said(run):

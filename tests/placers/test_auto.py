@@ -160,6 +160,17 @@ def test_searchers_do_not_wait_for_a_prover_nor_does_the_answer(monkeypatch: pyt
     assert solution.stopped == "budget"
 
 
+def test_on_a_huge_graph_nobody_waits_for_the_bounds_but_they_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = api.problem("zoo:layered-60", "2acc+1cpu", model="concurrent")
+    monkeypatch.setattr("loadmaster.placers.auto.HUGE", 10)
+    solution = Auto().place(problem, budget=Budget(seconds=1.0))
+    assert solution.bound >= lower_bound(problem).value
+    assert solution.history[0].cost >= solution.cost == api.evaluate(problem, solution.placement).cost
+    wind_down()
+
+
 def test_a_board_of_another_problem_is_left_alone() -> None:
     problem = api.problem("zoo:layered-20", "2acc+1cpu", model="pipeline")
     board = Board(problem, lower_bound(problem), 0.0)

@@ -1,6 +1,7 @@
 """explain and diff: what they say agrees with the evaluation, and every number is there as JSON."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from typer.testing import CliRunner
 from loadmaster import api
 from loadmaster.cli import app
 from loadmaster.plan import Plan
-from loadmaster.problem import MODELS, Placement
+from loadmaster.problem import MODELS, Placement, Point
 from loadmaster.problem._evaluator import evaluate
+from loadmaster.problem.bounds import all_bounds, ignored_by
+from loadmaster.report._gap import gap_document, gap_sentences
 from loadmaster.report._whatif import more_memory, noise_document, one_more_device
 
 
@@ -126,3 +129,35 @@ def test_noise_is_the_same_every_time():
     problem = api.problem("zoo:layered-24", "2acc+1cpu", model="serial")
     placement = api.place(problem, "greedy", evaluations=20).placement
     assert noise_document(problem, placement) == noise_document(problem, placement)
+
+
+def test_explain_says_where_a_gap_comes_from(tmp_path):
+    problem = api.problem("zoo:layered-60", "2acc+1cpu", model="pipeline")
+    solution = api.place(problem, "greedy", evaluations=50)
+    assert not solution.optimal
+    points = (Point(0.5, 1, 2 * solution.cost), Point(1.0, 2, solution.cost))
+    for seconds, said in ((1.05, "still improving"), (1.5, "in the last 500"), (4.0, "unlikely to help")):
+        searched = replace(solution, seconds=seconds, history=points)
+        Plan.from_solution(problem, searched).save(tmp_path / "plan.json")
+        found = json.loads(run("explain", tmp_path / "plan.json", "--json").stdout)["open"]
+        assert found["seconds"] == pytest.approx(solution.cost - solution.bound)
+        assert found["ignored"]
+        assert found["idle"] == pytest.approx(seconds - 1.0)
+        assert said in " ".join(gap_sentences(found))
+        assert "ignores" in gap_sentences(found)[0]
+    assert "why a gap" in run("explain", tmp_path / "plan.json").stdout
+
+
+def test_what_is_proved_optimal_has_no_gap_to_explain():
+    problem = api.problem("zoo:layered-20", "1acc+1cpu", model="serial")
+    solution = api.place(problem, "min-cut", evaluations=50)
+    assert solution.optimal
+    assert gap_document(problem, solution, evaluate(problem, solution.placement)) is None
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_bound_says_what_it_leaves_out(model):
+    problem = api.problem("zoo:layered-60", "2acc+1cpu", model=model)
+    for bound in all_bounds(problem):
+        ignored = ignored_by(problem, bound.name)
+        assert ignored, bound.name

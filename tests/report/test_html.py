@@ -1,17 +1,14 @@
 """The HTML report: what is in the file, and that it works in a real browser."""
 
-import base64
-import json
 import re
 import shutil
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from report_pages import unpacked
 from strategies import placements, problems
 from typer.testing import CliRunner
 
@@ -19,9 +16,18 @@ import loadmaster.report
 from loadmaster import api
 from loadmaster.cli import app
 from loadmaster.graph import GraphBuilder
-from loadmaster.hardware import accelerators, roofline
+from loadmaster.hardware import Cluster, Device, accelerators, roofline
 from loadmaster.plan import Plan, versions
-from loadmaster.problem import MODELS, Concurrent, Point, Problem, Solution
+from loadmaster.problem import (
+    MODELS,
+    Concurrent,
+    Pipeline,
+    Placement,
+    Point,
+    Problem,
+    Solution,
+    evaluate,
+)
 from loadmaster.report import html_report
 from loadmaster.report._page_data import GROUP_ABOVE
 from loadmaster.report._palette import device_colours
@@ -37,19 +43,6 @@ FLAGS = [
     "--disable-sync",
 ]
 HOSTILE = "</script><script>document.title='broken'</script>%%DATA%%&amp;\"'"
-
-
-def unpacked(page):
-    packed = re.search(r'<script id="data"[^>]*>([^<]*)</script>', page)[1]
-    block = zlib.decompress(base64.b64decode(packed))
-    length = struct.unpack_from("<I", block)[0]
-    header = json.loads(block[4 : 4 + length])
-    types = {"f4": "<f4", "i4": "<i4", "u1": "|u1"}
-    arrays = {
-        name: np.frombuffer(block, types[kind], count, 4 + length + offset)
-        for name, (kind, offset, count) in header["arrays"].items()
-    }
-    return header, arrays
 
 
 @pytest.fixture(scope="module")
@@ -286,6 +279,36 @@ def test_the_timeline_names_what_is_under_the_pointer_and_selects_it(opened, pag
     assert tab.locator("#panel h3").inner_text() == f"op{v}"
 
 
+def test_the_baselines_of_a_run_are_those_of_the_terminal(problem):
+    """The same rows, speed-ups and reasons as ``optimize`` prints."""
+
+    def line(name, median, **more):
+        interval = {"low": 0.9 * median, "high": 1.1 * median}
+        return {"name": name, "why": "", "median": median, **interval, "submodels": 1, "kept": 30, **more}
+
+    lines = [
+        line("A alone", 0.1),
+        {"name": "OpenVINO, 2 streams", "why": "the budget has no room for it"},
+        line("B alone", 0.105),
+        line("best plan", 0.05, submodels=7, kept=12),
+    ]
+    page = html_report(
+        problem, [api.place(problem, "heft", evaluations=5)], measured={"lines": lines}, effort=0
+    )
+    section = page[page.index('<section id="measured">') :]
+    section = section[: section.index("</section>")]
+    for text in (
+        "A alone",
+        "1.00x<",
+        "the budget has no room for it",
+        "0.95x (noise)",
+        "2.00x<",
+        ">7<",
+        ">12<",
+    ):
+        assert text in section
+
+
 def test_the_timeline_has_a_lane_for_what_was_measured(opened, problem):
     schedule = [{"op": "op7", "device": "cpu0", "start": 0.0, "end": 0.01}]
     solution = api.place(problem, "heft", evaluations=5)
@@ -293,6 +316,39 @@ def test_the_timeline_has_a_lane_for_what_was_measured(opened, problem):
     plain = opened(html_report(problem, [solution], effort=0)).evaluate(height)
     tab = opened(html_report(problem, [solution], measured={"schedule": schedule}, effort=0))
     assert tab.evaluate(height) == plain + problem.devices * (16 + 6)
+
+
+def test_a_step_has_a_row_per_rank_with_every_microbatch(opened):
+    builder = GraphBuilder("two layers")
+    for name in ("a", "b", "a/backward", "b/backward"):
+        builder.op(name, backward=name.endswith("backward"))
+    builder.tensor(0, bytes=1.0, consumers=[1])
+    builder.tensor(1, bytes=1.0, consumers=[3])
+    builder.tensor(3, bytes=1.0, consumers=[2])
+    problem = Problem.make(
+        builder.build(),
+        Cluster("ranks", (Device("rank0", "rank"), Device("rank1", "rank"))),
+        Pipeline(microbatches=3),
+        time=np.array([[1.0, 1.0], [2.0, 2.0], [2.0, 2.0], [3.0, 3.0]]),
+        latency=np.full((2, 2), 0.5),
+        rate=np.zeros((2, 2)),
+        colocation=[(0, 2), (1, 3)],
+    )
+    placement = Placement(np.array([0, 1, 0, 1], np.int32))
+    evaluation = evaluate(problem, placement)
+    text = html_report(problem, [Solution(placement, evaluation.cost, 1.0, "nothing", "hand")])
+    assert "time of one step" in text
+    tab = opened(text)
+    assert tab.evaluate("document.getElementById('timeline-canvas').clientHeight") == 44 + 2 * 36 + 2 * 24
+    canvas = tab.locator("#timeline-canvas")
+    canvas.scroll_into_view_if_needed()
+    width = canvas.bounding_box()["width"]
+    for action in evaluation.actions:
+        middle = (action.start + action.end) / 2 / evaluation.cost
+        canvas.hover(position={"x": 168 + middle * (width - 168 - 14), "y": 28 + 36 * action.device + 15})
+        which = "backward" if action.backward else "forward"
+        said = tab.locator("#tip").inner_text()
+        assert said.startswith(f"stage {action.stage} · microbatch {action.microbatch} · {which}")
 
 
 def test_light_and_dark_can_be_switched(opened, page):

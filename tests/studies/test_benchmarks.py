@@ -12,10 +12,17 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "results" / "gdp"
 PROGRAMS = sorted(
-    {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
-    - {"__init__", "architectures", "comparisons", "screenshots"} | {"gdp", "kernels"}
+    {path.stem for path in (ROOT / "benchmarks").glob("*.py") if not path.stem.startswith("torch_")}
+    - {"__init__", "architectures", "comparisons", "demo_models", "machines", "modules", "outputs", "screenshots"}
+    | {"gdp", "kernels"}
 )  # fmt: skip
-WHAT = {"methods": "zoo", "gdp": "train", "openvino_runs": "equality", "overlapping": "speed"}
+WHAT = {
+    "hsdag_transfer": "train",
+    "methods": "zoo",
+    "gdp": "train",
+    "openvino_runs": "equality",
+    "overlapping": "speed",
+}
 """The first argument of those that need one."""
 
 
@@ -30,7 +37,7 @@ def study(program: str):  # type: ignore[no-untyped-def]
 
 def test_the_list_of_programs_is_complete() -> None:
     table = (ROOT / "benchmarks" / "README.md").read_text()
-    assert len(PROGRAMS) == 13
+    assert len(PROGRAMS) == 18
     for program in PROGRAMS:
         assert study(program).name == program
         assert f"`{program}" in table, program
@@ -59,6 +66,7 @@ def test_every_comparison_lists_its_cases(capsys, request) -> None:  # type: ign
 SMALL = {
     "methods zoo --only resnet-50 --methods heft --evaluations 9": "| resnet-50 on hsdag, concurrent | 176 |",
     "methods concurrent --only layered-20? --methods single,heft --budget 0.1": "| heft | 1.000 | 1.000 (1.000) |",
+    "auto --sets zoo --only resnet-50 --methods auto,heft --seconds 0.2": "| resnet-50 on hsdag, concurrent | 176 |",
     "methods ablations --only resnet --methods min-cut": "| min-cut | 0.00 |",
     "zoo --only unet": "| `unet` | parameters | 31,030,658 | 31,030,658 | 0 |",
     "kernels --quick --ops 40 --seconds 0.002": "| 40 | 2 |",

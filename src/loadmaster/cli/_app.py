@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from loadmaster import __version__
-from loadmaster.cli import _catalogue, _learning, _placing, _plans, _running, _studies
+from loadmaster.cli import _bench, _catalogue, _learning, _placing, _plans, _running, _splitting, _studies
 from loadmaster.cli._failures import (
     UNEXPECTED,
     is_for_click,
@@ -23,7 +23,13 @@ from loadmaster.cli._failures import (
     unexpected,
 )
 from loadmaster.cli._output import say
-from loadmaster.cli._startup import calm_collector, keep_output_clean
+from loadmaster.cli._startup import (
+    calm_collector,
+    keep_interrupts,
+    keep_output_clean,
+    leave_threads,
+    note_start,
+)
 from loadmaster.errors import InfeasibleError, LoadmasterError, RunError, UndecidedError
 
 __all__ = ["app", "main"]
@@ -65,10 +71,16 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the ``loadmaster`` command."""
+    note_start()
+    keep_interrupts()
     keep_output_clean()
     silence_warnings()
     calm_collector()
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        leave_threads(end.code)
+        raise
 
 
 def _exit_code(error: LoadmasterError) -> int:
@@ -91,8 +103,19 @@ def _loadmaster(
         bool,
         typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="NAME=NUMBER",
+            help="Raise a limit on what a file may cost, e.g. devices=4096 (LOADMASTER_LIMITS does the same).",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    if limits:
+        from loadmaster.files import add_limits
+
+        add_limits(limits)
 
 
 for _command in (
@@ -113,9 +136,12 @@ for _command in (
     _running.run,
     _plans.lint,
     _running.optimize,
+    _splitting.split,
     _studies.reproduce,
+    _studies.plot,
     _learning.pretrain,
     _learning.finetune,
 ):
     app.command()(_command)
 app.add_typer(_catalogue.zoo_commands, name="zoo")
+app.add_typer(_bench.bench_commands, name="bench")

@@ -1,8 +1,8 @@
-"""Commands that train the policy of ``gdp``: ``pretrain``, ``finetune``."""
+"""Commands that train policies on many problems or on one: ``pretrain``, ``finetune``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,7 +15,7 @@ GENERATIONS = 200
 
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Number of threads; default: one per core. Results do not depend on it."),
+    typer.Option(min=1, help="gdp: number of threads; default: one per core. Results do not depend on it."),
 ]
 LogDir = Annotated[str, typer.Option("--log-dir", metavar="DIR", help="Folder for TensorBoard event files.")]
 
@@ -25,15 +25,20 @@ def pretrain(
         str,
         typer.Option("--out", "-o", metavar="FILE", help="File to write the weights to.", show_default=False),
     ],
+    method: Annotated[
+        Literal["gdp", "hsdag"], typer.Argument(metavar="[gdp|hsdag]", help="Whose policy.")
+    ] = "gdp",
     minutes: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Training time in minutes, instead of --generations.", show_default=False),
+        typer.Option(
+            min=0.0, help="gdp: training time in minutes, instead of --generations.", show_default=False
+        ),
     ] = None,
     generations: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Number of generations; such a run repeats exactly for a seed. Default: 200.",
+            help="gdp: number of generations; such a run repeats exactly for a seed. Default: 200.",
             show_default=False,
         ),
     ] = None,
@@ -52,15 +57,56 @@ def pretrain(
             "--resume", help="Continue from the saved state next to the weights (FILE.state), if any."
         ),
     ] = False,
-    context: Annotated[bool, typer.Option(help="Also train message passing and attention.")] = True,
+    context: Annotated[bool, typer.Option(help="gdp: also train message passing and attention.")] = True,
+    problems: Annotated[
+        int | None,
+        typer.Option(min=1, help="hsdag: number of problems to train on. Default: 100.", show_default=False),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="hsdag: steps of imitation, and a tenth as many of reinforcement. Default: 800.",
+            show_default=False,
+        ),
+    ] = None,
     log_dir: LogDir = "",
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Train the policy of 'gdp' on random graphs and zoo models."""
-    from loadmaster import api
-    from loadmaster.report import LiveProgress, describe_training, to_json
+    """Train the policy of 'gdp' or 'hsdag' on random graphs and zoo models.
 
+    Such a run repeats exactly for a seed. Use the result with 'place --method METHOD --set weights=FILE'.
+    """
+    from loadmaster import api
+    from loadmaster.errors import InputError
+    from loadmaster.report import LiveProgress, describe_lessons, describe_training, to_json
+
+    gdp_only = {"--minutes": minutes, "--generations": generations, "--workers": workers}
+    wrong = gdp_only if method == "hsdag" else {"--problems": problems, "--steps": steps}
+    for option, value in wrong.items():
+        if value is not None:
+            raise InputError(f"{option} {value:g}: the training of {method} has no such option")
+    if method == "hsdag":
+        with LiveProgress(describe_lessons) as progress:
+            document = api.pretrain_hsdag(
+                out,
+                problems=problems,
+                steps=steps,
+                seed=seed,
+                left_out=leave_out or (),
+                resume=resume,
+                log_dir=log_dir,
+                on_report=progress,
+            )
+        if as_json:
+            typer.echo(to_json(document))
+        else:
+            gap = ", ".join(f"{kind} {100 * value:.2f} %" for kind, value in document["validation"].items())
+            typer.echo(
+                f"{out}: {document['generations']} steps; likeliest placement above the best known: {gap}"
+            )
+        return
     if minutes is None and generations is None:
         generations = GENERATIONS
     with LiveProgress(describe_training) as progress:
@@ -106,8 +152,8 @@ def finetune(
     steps: Annotated[int, typer.Option(min=1, help="Number of training generations.")] = 50,
     weights: Annotated[
         str,
-        typer.Option(metavar="FILE", help="Weights to start from; default: those shipped with the package."),
-    ] = "",
+        typer.Option(metavar="FILE", help="Weights to start from; 'shipped' for those of the package."),
+    ] = "none",
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     workers: Workers = None,
     as_json: Json = False,

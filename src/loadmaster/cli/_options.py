@@ -23,6 +23,7 @@ __all__ = [
     "Evaluations",
     "Forbid",
     "Json",
+    "On",
     "Pin",
     "PlanFile",
     "ReportFile",
@@ -109,7 +110,22 @@ Objective = Annotated[
 Schedule = Annotated[
     str | None,
     typer.Option(
-        metavar="event|static", help="concurrent: run ops as they become ready, or in a fixed order."
+        metavar="event|static|1f1b|gpipe",
+        help="concurrent: ops as they become ready (event) or in a fixed order; pipeline: order of microbatches.",
+    ),
+]
+Microbatches = Annotated[
+    int | None,
+    typer.Option(metavar="M", help="pipeline: the cost is the time of one step of M microbatches."),
+]
+StagesPerRank = Annotated[
+    int | None,
+    typer.Option("--stages-per-rank", metavar="V", help="pipeline with microbatches: interleaved stages."),
+]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="never|auto", help="pipeline with microbatches: recompute activations where memory is short."
     ),
 ]
 MaxCalls = Annotated[
@@ -161,6 +177,14 @@ Shapes = Annotated[
     list[str] | None,
     typer.Option(
         "--shape", metavar="X=1x3x…", help="Shape of a model's input; ONNX: or size of a named dimension."
+    ),
+]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="HOST:PORT|local",
+        help="Ray cluster: its address, auto, local (this machine), or local:N (N nodes of it).",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -216,6 +240,9 @@ def _asked(
     comm: Comm = None,
     objective: Objective = None,
     schedule: Schedule = None,
+    microbatches: Microbatches = None,
+    stages_per_rank: StagesPerRank = None,
+    checkpoint: Checkpoint = None,
     max_calls: MaxCalls = None,
     memory: Memory = None,
     pin: Pin = None,
@@ -239,6 +266,9 @@ def _asked(
             "comm": comm,
             "objective": objective,
             "schedule": schedule,
+            "microbatches": microbatches,
+            "stages_per_rank": stages_per_rank,
+            "checkpoint": checkpoint,
             "max_calls": max_calls,
             "memory": memory,
         },

@@ -11,6 +11,7 @@ from loadmaster.cli._options import (
     Coarsen,
     Evaluations,
     Json,
+    On,
     ReportFile,
     Seed,
     Time,
@@ -35,8 +36,15 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show what is in a file: ops, tensors, devices and lower bounds."""
+    from dataclasses import replace
+
     from loadmaster import api, report
 
+    if asked.file.lower().endswith(".pt2") and ":" not in asked.file:
+        say(
+            f"the ops are as PyTorch exported them; openvino:{asked.file} shows those that place and optimize take"
+        )
+        asked = replace(asked, file=f"torch:{asked.file}")
     problem = asked.problem()
     document = report.problem_document(problem)
     if coarsen is not None:
@@ -70,8 +78,9 @@ def place(
     from loadmaster.plan import Plan, solution_document
     from loadmaster.report import LiveProgress, describe_search
 
-    for path in filter(None, (output, report)):
-        check_writable(path)
+    for path in (output, report):
+        if path is not None:
+            check_writable(path)
     problem = asked.problem()
     with LiveProgress(describe_search) as progress:
         solution = api.place(
@@ -100,7 +109,9 @@ def place(
         from loadmaster.report import evaluation_document, solution_tables
 
         evaluation = api.evaluate(problem, solution.placement)
-        return solution_tables(document, evaluation_document(problem, solution.placement, evaluation))
+        return solution_tables(
+            document, evaluation_document(problem, solution.placement, evaluation, whole=False)
+        )
 
     print_result(document, as_json, tables)
     if lost is not None:
@@ -144,6 +155,7 @@ def compare(
     budget: Time = None,
     evaluations: Evaluations = None,
     seed: Seed = 0,
+    on: On = None,
     report: ReportFile = None,
     as_json: Json = False,
 ) -> None:
@@ -172,6 +184,8 @@ def compare(
             seed=seed,
             coarsen=groups,
             on_progress=progress,
+            on=on,
+            on_done=lambda count: say(f"{count} of {len(names)} methods have ended"),
         )
     if len(results) < len(names) or getattr(results[-1], "stopped", "") == "interrupted":
         say("interrupted: these are the results so far")

@@ -42,7 +42,7 @@ def export(
         typer.Option(
             "--format",
             "-f",
-            metavar="openvino|onnxruntime|device-map|split-points|dot",
+            metavar="openvino|onnxruntime|device-map|huggingface|split-points|torchtitan|deepspeed|dot",
             help="Output format.",
         ),
     ] = "openvino",
@@ -63,7 +63,7 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Export a plan to OpenVINO, ONNX Runtime, PyTorch or Graphviz."""
+    """Export a plan to OpenVINO, ONNX Runtime, PyTorch, Hugging Face, torchtitan, DeepSpeed or Graphviz."""
     from loadmaster import api
     from loadmaster.files import write_atomically
     from loadmaster.plan import Plan

@@ -9,6 +9,7 @@ import typer
 from loadmaster.cli._options import (
     Forbid,
     Json,
+    On,
     Pin,
     ReportFile,
     Shapes,
@@ -18,6 +19,8 @@ from loadmaster.cli._options import (
 )
 from loadmaster.cli._output import print_result, say
 from loadmaster.cli._plans import write_report
+from loadmaster.cli._startup import began
+from loadmaster.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,6 +60,13 @@ Clock = Annotated[
 Runtime = Annotated[
     str, typer.Option(metavar="openvino|onnxruntime", help="What runs it; onnxruntime: ONNX models alone.")
 ]
+RunRuntime = Annotated[
+    str,
+    typer.Option(
+        metavar="openvino|onnxruntime|torch",
+        help="What runs it; torch: a pipeline of ranks, MODEL is FILE.py:FUNCTION or a .pt2 file.",
+    ),
+]
 ToleranceText = Annotated[
     str | None,
     typer.Option(
@@ -67,14 +77,14 @@ ToleranceText = Annotated[
 ]
 
 
-def devices(device: DeviceList = None, as_json: Json = False) -> None:
-    """List the devices of this machine that can run models.
+def devices(device: DeviceList = None, on: On = None, as_json: Json = False) -> None:
+    """List the devices of this machine, or of a Ray cluster's nodes, that can run models.
 
     With --device, also check those given.
     """
     from loadmaster import api, report
 
-    document = api.devices(device or ())
+    document = api.devices(device or (), on=on)
     print_result(document, as_json, lambda: report.devices_table(document))
 
 
@@ -88,6 +98,7 @@ def profile(
     cut_fused: Annotated[bool, typer.Option("--cut-fused", help="Allow splitting fused ops.")] = False,
     clock: Clock = "wall",
     runtime: Runtime = "openvino",
+    on: On = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -117,6 +128,7 @@ def profile(
         refresh=refresh,
         clock=clock,
         runtime=runtime,
+        on=on,
     )
     document = report.profile_document(found)
     if output is not None:
@@ -138,8 +150,22 @@ def run(
         bool, typer.Option(help="Also measure each device alone and OpenVINO HETERO's own placement.")
     ] = True,
     clock: Clock = "wall",
-    runtime: Runtime = "openvino",
+    runtime: RunRuntime = "openvino",
+    nproc: Annotated[
+        int | None, typer.Option(min=1, help="torch: ranks to start; default: as many as the plan uses.")
+    ] = None,
+    microbatches: Annotated[
+        int | None, typer.Option(min=1, help="torch: microbatches of a step; default: as planned.")
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="gpipe|1f1b|interleaved", help="torch: schedule of a step; default: as planned."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="torch: seed of weights, dropout and data.")] = 0,
     tolerance: ToleranceText = None,
+    on: On = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="PLAN", help="Write the plan with the measurements added."),
@@ -148,12 +174,22 @@ def run(
 ) -> None:
     """Run a plan, verify its outputs and measure it.
 
-    Outputs are compared with those of the unplaced model; baselines are measured, too.
+    Outputs are compared with those of the unplaced model; baselines are measured, too. With --runtime torch ranks are
+    started by torchrun; losses, results and all gradients must equal the unsplit model's before a time is shown.
     """
     from loadmaster import api, report
     from loadmaster.files import check_writable
     from loadmaster.plan import Plan
 
+    if runtime == "torch":
+        if device or shape or value or tolerance or on:
+            raise InputError(
+                "--device, --shape, --value, --tolerance and --on are not for --runtime torch: leave them out"
+            )
+        _run_torch(model, plan, nproc, samples, microbatches, schedule, seed, output, as_json)
+        return
+    if nproc is not None or microbatches is not None or schedule is not None:
+        raise InputError(f"--nproc, --microbatches and --schedule are for --runtime torch, not {runtime}")
     loaded = Plan.load(plan)
     specs = api.parse_devices(device) if device else None
     if output is not None:
@@ -169,11 +205,46 @@ def run(
         clock=clock,
         runtime=runtime,
         tolerance=tolerance,
+        on=on,
     ).document()
     print_result(document, as_json, lambda: report.run_tables(document))
     if output is not None:
         stated = {} if tolerance is None else {"tolerance": tolerance}
         Plan({**loaded.document, **stated, "measured": document["measured"]}).save(output)
+
+
+def _run_torch(
+    model: str,
+    plan: str,
+    nproc: int | None,
+    steps: int,
+    microbatches: int | None,
+    schedule: str | None,
+    seed: int,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    from loadmaster import report
+    from loadmaster import torch as pipelines
+    from loadmaster.files import check_writable
+    from loadmaster.plan import Plan
+
+    if output is not None:
+        check_writable(output)
+    document = pipelines.run(
+        model,
+        plan,
+        nproc=nproc,
+        steps=steps,
+        microbatches=microbatches,
+        schedule=schedule,
+        seed=seed,
+        say=say,
+    )
+    print_result(document, as_json, lambda: report.torch_run_tables(document))
+    if output is not None:
+        measured = {key: document[key] for key in ("median", "low", "high", "memory")}
+        Plan({**Plan.load(plan).document, "measured": measured}).save(output)
 
 
 def optimize(
@@ -219,6 +290,7 @@ def optimize(
         ),
     ] = "auto",
     runtime: Runtime = "openvino",
+    on: On = None,
     cache: CacheFile = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     output: Annotated[
@@ -236,6 +308,10 @@ def optimize(
     from loadmaster.files import check_writable
     from loadmaster.graph import Given
 
+    if on is not None and not device:
+        raise InputError(
+            "--on needs the devices: give --device NODE/cpu for each; 'loadmaster devices' lists them"
+        )
     specs = api.parse_devices(device) if device else api.one_device_per_core()
     seconds = read_seconds(budget, "--budget")
     assert seconds is not None
@@ -257,8 +333,10 @@ def optimize(
         samples=samples,
         clock=clock,
         runtime=runtime,
+        on=on,
         cache=kept,
         seed=seed,
+        began=began(),
         say=say,
     )
     found.plan.save(output)

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import os
+import signal
 import sys
+import threading
+import time
+from typing import Any
 
-__all__ = ["announce_compiling", "calm_collector", "keep_output_clean", "start_numba"]
+__all__ = [
+    "announce_compiling",
+    "began",
+    "calm_collector",
+    "keep_interrupts",
+    "keep_output_clean",
+    "leave_threads",
+    "note_start",
+    "start_numba",
+]
+
+SOON = 0.02
+"""Seconds after which an interrupt that was dropped is raised again."""
 
 _BLAS = "scipy.linalg.cython_blas"
 
@@ -30,6 +47,29 @@ def keep_output_clean() -> None:
     )
 
 
+def keep_interrupts() -> None:
+    """Raise Ctrl-C again where Python has dropped it.
+
+    What is raised inside a finalizer or the callback of a weak reference goes nowhere, and importing a module runs such
+    callbacks (those of its lock): a Ctrl-C that arrives in one is printed as ignored, and the command goes on.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        return
+    usual = sys.unraisablehook
+
+    def again(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def dropped(what: Any) -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, SOON)  # outside of whatever dropped it
+        else:
+            usual(what)
+
+    signal.signal(signal.SIGALRM, again)
+    sys.unraisablehook = dropped
+
+
 def calm_collector() -> None:
     """Let Python look for cyclic garbage rarely, and not at all at the end.
 
@@ -38,6 +78,25 @@ def calm_collector() -> None:
     """
     gc.set_threshold(100_000, 20, 20)
     atexit.register(gc.freeze)
+
+
+_began: list[float] = []
+
+
+def note_start() -> None:
+    """Remember that this process is the command's own, so that its budget begins with the process."""
+    _began.append(time.monotonic())
+    try:
+        with open("/proc/self/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        _began[-1] -= time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):  # only Linux says when a process began
+        return
+
+
+def began() -> float:
+    """The time of ``time.monotonic`` at which the command began."""
+    return _began[-1] if _began else time.monotonic()
 
 
 def start_numba() -> None:
@@ -69,3 +128,20 @@ def announce_compiling() -> None:
             "('loadmaster warm' does it ahead) …"
         )
     )
+
+
+def leave_threads(code: object) -> None:
+    """End the process now, if threads are still in the middle of a step that the answer did not wait for.
+
+    These are members of ``auto`` after its deadline, and the compiler after Ctrl-C. Nothing else is under way then; an
+    orderly end of the interpreter would wait for them, or pull the rug from under them.
+    """
+    import threading
+
+    # Not is_alive: a join that Ctrl-C has interrupted takes its thread for dead.
+    if not any(thread.name in ("auto", "compiling") for thread in threading.enumerate()):
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)

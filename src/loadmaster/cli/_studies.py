@@ -1,4 +1,4 @@
-"""The command that makes the papers' tables again: a thin layer over :mod:`loadmaster.studies`."""
+"""The commands that make the papers' tables again and plot rows: a thin layer over :mod:`loadmaster.studies`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from loadmaster.cli._options import Json
 
-__all__ = ["reproduce"]
+__all__ = ["plot", "reproduce"]
 
 
 def reproduce(
@@ -64,3 +64,56 @@ def reproduce(
         typer.echo(f"{outcome.page}: {outcome.done} of {outcome.cases} cases; rows in {outcome.data}")
     if outcome.done < outcome.cases:
         raise typer.Exit(130)
+
+
+def plot(
+    rows: Annotated[
+        list[str], typer.Argument(metavar="ROWS...", help="Files of rows of a study.", show_default=False)
+    ],
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="FILE", help="Plot to write: .svg, .png or .pdf.")
+    ] = "regret.svg",
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME=VALUE", help="Only rows with this value, e.g. model=serial."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Plot regret over evaluations, with intervals, from result rows.
+
+    Rows are of 'python -m benchmarks.metal_gap --rows FILE', or of any study whose rows have a method, the best cost
+    and the cost after so many evaluations.
+    """
+    from loadmaster.errors import InputError
+    from loadmaster.files import write_atomically
+    from loadmaster.report import to_json
+    from loadmaster.studies import draw_curves, read_regrets, regret_curves, require_plots
+
+    kind = Path(out).suffix[1:].lower()
+    if kind not in ("svg", "png", "pdf"):
+        raise InputError(f"--out {out}: a plot ends in .svg, .png or .pdf")
+    require_plots()
+    runs = read_regrets(rows)
+    for text in only or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--only {text}: give NAME=VALUE")
+        runs = [run for run in runs if str(run.get(name)) == value]
+        if not runs:
+            raise InputError(f"--only {text}: no row is left")
+    curves = regret_curves(runs)
+    write_atomically(out, draw_curves(curves, kind))
+    if as_json:
+        document = {
+            method: {
+                str(at): {"regret": mean, "error": error, "runs": count}
+                for at, (mean, error, count) in c.items()
+            }
+            for method, c in curves.items()
+        }
+        typer.echo(to_json({"plot": out, "curves": document}))
+        return
+    typer.echo(f"{out}: {len(runs)} runs of {len(curves)} methods; mean regret and two standard errors")
+    for method, curve in curves.items():
+        cells = ", ".join(f"{at}: {100 * m:.2f} ± {100 * e:.2f} %" for at, (m, e, _) in curve.items())
+        typer.echo(f"  {method}: {cells}")

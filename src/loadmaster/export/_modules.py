@@ -2,8 +2,8 @@
 
 A plan speaks of ops, torch of modules. What exporters leave of modules: the scope of a name
 (``/encoder/layers.0/fc/MatMul`` of the older ONNX exporter, ``__module.layers.0.fc/aten::linear/MatMul`` of
-OpenVINO), the
-metadata of a node (the newer ONNX exporter), or the stack of modules of a node of an ``ExportedProgram``.
+OpenVINO, ``layers.0.fc/linear`` of the PyTorch frontend), the metadata of a node (the newer ONNX exporter), or the
+stack of modules of a node of an ``ExportedProgram``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import InputError
+from loadmaster.files import check_regular
 from loadmaster.plan import Plan
 
 __all__ = ["Modules", "module_of", "modules_of"]
@@ -22,6 +23,8 @@ __all__ = ["Modules", "module_of", "modules_of"]
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Metadata of a node: the modules that it is in, from the outside in, and its own name."""
 ROOT = "__module"
+AGAIN = re.compile(r"@\d+")
+"""Behind the name of a module that is called once more, in programs of torch.export."""
 MADE_UP = re.compile(r"::|/|^(val|onnx|lifted|const|scalar)_|_default")
 """In names of constants that an exporter made itself: they are no parameters."""
 
@@ -63,7 +66,11 @@ def modules_of(plan: Plan, model: Any = None) -> Modules:
     """
     graph = plan.problem().graph
     imported = "Parameter" in graph.op_types
-    names = [module_of(op) if _speaks(op) or not imported else "" for op in graph.names]
+    captured = "torch" in plan.document  # by the PyTorch frontend
+    names = [
+        "" if graph.backward[v] else AGAIN.sub("", module_of(op)) if _speaks(op) or not imported else ""
+        for v, op in enumerate(graph.names)
+    ]
     parameters: dict[str, int] = {}
     if isinstance(model, str | Path) and Path(model).suffix == ".onnx":
         scopes, parameters, torchs = _from_onnx(model, graph.index)
@@ -80,7 +87,8 @@ def modules_of(plan: Plan, model: Any = None) -> Modules:
         for name, _ in model.named_parameters():
             owner = _nearest(name, {*names, ""})
             parameters[name] = names.index(owner) if owner in names else 0
-    names = _first_calls(names)
+    if not captured:
+        names = _first_calls(names)
     if not any(names):
         ops = [
             op
@@ -124,10 +132,9 @@ def _from_onnx(path: str | Path, index: Mapping[str, int]) -> tuple[dict[str, st
     """Op -> module by the metadata of the newer exporter, parameter -> op that reads it, and whether torch wrote it."""
     import onnx
 
+    check_regular(path, "model")
     try:
         whole = onnx.load(str(path), load_external_data=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
     except Exception as error:
         raise InputError(f"{path}: cannot be read as ONNX ({error})") from None
     graph = whole.graph

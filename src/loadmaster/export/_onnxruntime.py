@@ -90,15 +90,14 @@ def write_annotated(plan: Plan, source: str | Path, target: str | Path) -> int:
     """
     import onnx
 
-    from loadmaster.files import write_atomically
+    from loadmaster.files import check_regular, write_atomically
 
     source, target = Path(source), Path(target)
     if source.resolve() == target.resolve():
         raise InputError(f"{target}: is the model itself: give another file as --output")
+    check_regular(source, "model")
     try:
         model: Any = onnx.load(str(source), load_external_data=False)
-    except FileNotFoundError:
-        raise InputError(f"{source}: there is no such file") from None
     except Exception as error:
         raise InputError(f"{source}: cannot be read as ONNX ({error})") from None
     found = annotate(plan, model)

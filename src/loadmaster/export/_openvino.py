@@ -58,7 +58,8 @@ def write_openvino(
     """Write the model as IR, and beside it (``.json``) the device of every node by its name there; how many nodes.
 
     An IR keeps the names of its nodes, while OpenVINO numbers those of an ONNX file afresh whenever it reads it. Nodes
-    that are no ops of the plan (constants, arithmetic on shapes) go where they are read.
+    that are no ops of the plan (constants, arithmetic on shapes) go where they are read. ``shapes`` are by default
+    those of the plan, with its values.
 
     Raises
     ------
@@ -69,11 +70,12 @@ def write_openvino(
         raise InputError(f"{target}: an OpenVINO model is written to a file that ends in .xml")
     if isinstance(model, str | Path) and Path(model).resolve() == target.resolve():
         raise InputError(f"{target}: is the model itself: give another file as --output")
-    read = openvino_model(model, shapes)
+    given = plan.given(shapes)
+    read = openvino_model(model, given)
     placed = _affinity(plan)
     by_tensor: dict[str, str] = {}
     if isinstance(model, str | Path) and Path(model).suffix == ".onnx":
-        network = load_onnx(model, shapes)
+        network = load_onnx(model, given)
         for op, tensors in zip(network.graph.names, network.ports, strict=True):
             by_tensor.update((tensor, placed[op]) for tensor in tensors if op in placed)
     where: dict[str, str] = {}

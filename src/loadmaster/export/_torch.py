@@ -1,4 +1,4 @@
-"""Plans for PyTorch: ``device_map`` of Hugging Face's accelerate, and split points of torch's pipelining."""
+"""Plans for PyTorch: ``device_map`` and ``max_memory`` of Hugging Face, and split points of torch's pipelining."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from loadmaster.errors import InputError
 from loadmaster.export._modules import modules_of
+from loadmaster.graph import Graph
 from loadmaster.plan import Plan
-from loadmaster.problem import Problem
+from loadmaster.problem import Problem, evaluate
 
-__all__ = ["device_map", "split_points"]
+__all__ = ["device_map", "huggingface", "split_points"]
 
 
 def torch_devices(problem: Problem) -> list[str | int]:
@@ -43,6 +44,33 @@ def device_map(plan: Plan, model: Any = None) -> str:
     ------
     InputError : no op belongs to a module.
     """
+    return json.dumps(_device_of_modules(plan, model), indent=1) + "\n"
+
+
+def huggingface(plan: Plan, model: Any = None) -> str:
+    """``device_map`` as above, ``max_memory`` with the bytes that each device has, and what the plan needs there.
+
+    As arguments of ``from_pretrained`` and of accelerate's functions; JSON writes the numbers of GPUs as text, which
+    these functions want as numbers. Devices without a limit are not in ``max_memory``; what several devices of one
+    name (``"cpu"``) have and need is added up.
+
+    Raises
+    ------
+    InputError : no op belongs to a module.
+    """
+    problem = plan.problem()
+    needed = evaluate(problem, plan.placement()).memory
+    limits: dict[str, int] = defaultdict(int)
+    needs: dict[str, int] = defaultdict(int)
+    for name, limit, bytes_ in zip(torch_devices(problem), problem.capacity, needed, strict=True):
+        needs[str(name)] += int(bytes_)
+        if np.isfinite(limit):
+            limits[str(name)] += int(limit)
+    document = {"device_map": _device_of_modules(plan, model), "max_memory": limits, "memory": needs}
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _device_of_modules(plan: Plan, model: Any) -> dict[str, str | int]:
     problem, device = plan.problem(), plan.placement().device
     modules = modules_of(plan, model)
     weight: dict[str, npt.NDArray[np.float64]] = {}
@@ -57,7 +85,7 @@ def device_map(plan: Plan, model: Any = None) -> str:
         if not any(parameter == module or parameter.startswith(f"{module}.") for module in found):
             found[parameter] = int(device[v])
     names = torch_devices(problem)
-    return json.dumps({module: names[d] for module, d in found.items()}, indent=1) + "\n"
+    return {module: names[d] for module, d in found.items()}
 
 
 def _merged(home: dict[str, int]) -> dict[str, int]:
@@ -102,9 +130,11 @@ def split_points(plan: Plan, model: Any = None) -> str:
         d = int(device[v])
         if not stages or stages[-1][0] != d:
             if any(used == d for used, _ in stages):
+                chain = getattr(problem.model, "contiguity", "") == "chain"
                 raise InputError(
-                    f"{plan.source}: in the order of execution {problem.cluster.names[d]} comes twice (op "
-                    f"{graph.names[v]!r}): place with --model pipeline --contiguity chain"
+                    f"{plan.source}: in the order of execution, by which torch splits, "
+                    f"{problem.cluster.names[d]} comes twice (op {graph.names[v]!r}): "
+                    + (_whole_modules(graph) if chain else "place with --model pipeline --contiguity chain")
                 )
             if stages:
                 spec[_entry(plan, modules[v], v, below, first)] = "beginning"
@@ -128,5 +158,15 @@ def _entry(plan: Plan, module: str, op: int, below: dict[str, set[int]], first: 
             return name
     raise InputError(
         f"{plan.source}: a stage begins inside module {module!r}, which torch cannot split: "
-        "place modules as a whole (--coarsen scope:N)"
+        + _whole_modules(plan.problem().graph)
+    )
+
+
+def _whole_modules(graph: Graph) -> str:
+    """What helps where stages do not begin with modules: scopes are in the names of some exporters alone."""
+    if any("/" in name for name in graph.names):
+        return "place modules as a whole (--coarsen scope:N)"
+    return (
+        "place modules as a whole (--coarsen scope:N), which needs a model whose names say the modules: ONNX by "
+        "torch.onnx.export(..., dynamo=False), or torch:model.pt2"
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 
 from loadmaster.errors import InputError
+from loadmaster.files._leftovers import beside, sweep_beside
 
 __all__ = ["check_writable", "write_atomically"]
 
@@ -26,7 +26,8 @@ def check_writable(path: str | Path) -> None:
             raise InputError(f"{path}: there is no folder {target.parent} to write it to")
         if _is_special(target):
             return
-        probe = _beside(target)
+        sweep_beside(target)
+        probe = beside(target)
         probe.touch(exist_ok=False)
         probe.unlink()
     except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a circle
@@ -34,13 +35,17 @@ def check_writable(path: str | Path) -> None:
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Write to a new file beside the target, flush it to the disk, then rename it into place."""
+    """Write to a new file beside the target, flush it to the disk, then rename it into place.
+
+    What a process that was killed meanwhile has left of the same file is taken away.
+    """
     try:
         target = Path(path).resolve()  # a symbolic link stays one: what it points to is replaced
         if _is_special(target):
             target.write_bytes(content)
             return
-        new = _beside(target)
+        sweep_beside(target)
+        new = beside(target)
         try:
             with new.open("xb") as file:
                 file.write(content)
@@ -57,7 +62,3 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 def _is_special(target: Path) -> bool:
     """A pipe or a device such as /dev/null, which a rename would replace by a plain file."""
     return target.exists() and not target.is_file()
-
-
-def _beside(target: Path) -> Path:
-    return target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.new")

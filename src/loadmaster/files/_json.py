@@ -15,6 +15,7 @@ import msgspec
 from loadmaster.errors import InputError
 from loadmaster.files._bytes import read_bytes
 from loadmaster.files._kinds import kind_of
+from loadmaster.files._limits import check_limit
 
 __all__ = ["Record", "named", "parse_json", "read_json", "shown"]
 
@@ -52,6 +53,9 @@ def parse_json(text: bytes, source: str) -> Any:
     Whatever comes out can be copied, printed and turned into floats without a second thought: it is at most
     :data:`DEEPEST` levels deep, no number is beyond the range of floats, and no object has a key twice.
     """
+    # Before it becomes objects, each of which takes much more memory than its text. A plan of a million ops must pass.
+    about = text.count(b",") + text.count(b"[") + 2 * text.count(b"{")
+    check_limit("json", about, f"{source}: holds some {about:,} values")
     try:
         value = msgspec.json.decode(text)
     except RecursionError:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from loadmaster.errors import InputError
-from loadmaster.files._json import count_keys, shown, too_deep
+from loadmaster.files._json import DEEPEST, count_keys, shown, too_deep
 from loadmaster.files._quantities import COUNT, Quantity, parse_quantity
 
 __all__ = ["Table", "line_numbers", "parse_toml"]
@@ -23,11 +23,15 @@ KeyPath = tuple[str | int, ...]
 PART = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)"""
 KEY = re.compile(rf"\s*({PART}(?:\s*\.\s*{PART})*)\s*=")
 BARE_UNIT = re.compile(r"=\s*[-+.\d]+\s*[A-Za-zµ]")
+DOTTED = re.compile(rf"""(?<![A-Za-z0-9_"'-])(?:[A-Za-z0-9_"'-]++\s*+\.\s*+){{{DEEPEST}}}""")
+"""A key of too many parts: Python's parser needs memory by the square of their number."""
 HEADER = re.compile(rf"\s*(\[\[?)\s*({PART}(?:\s*\.\s*{PART})*)\s*\]\]?")
 
 
 def parse_toml(text: str, source: str) -> Table:
     """The whole document as a table; ``source`` is named in errors."""
+    if DOTTED.search(text):
+        raise too_deep(source, "TOML")
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -7,6 +7,7 @@
 from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._check import check_graph
 from loadmaster.graph._constants import constant_valued
+from loadmaster.graph._drawing import draw_input, length_of
 from loadmaster.graph._file import dump_graph, is_graph, parse_graph
 from loadmaster.graph._given import Given
 from loadmaster.graph._graph import Graph
@@ -22,9 +23,11 @@ __all__ = [
     "Network",
     "check_graph",
     "constant_valued",
+    "draw_input",
     "dump_graph",
     "is_graph",
     "layered",
+    "length_of",
     "load_onnx",
     "load_openvino",
     "parse_graph",

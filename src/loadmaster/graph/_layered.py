@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster.errors import InputError
+from loadmaster.files import check_limit
 from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._graph import Graph
 
@@ -38,6 +39,7 @@ def layered(
             f"layered needs n >= 0, width >= 1, degree >= 0, 0 <= skip <= 1 and spread >= 0, "
             f"not n={n}, width={width}, degree={degree}, skip={skip}, spread={spread}"
         )
+    check_limit("values", n * degree, f"layered is asked for {n:,} ops of {degree:g} inputs each")
     rng = np.random.default_rng(seed)
     kinds = ("MatMul", "Conv", "Add", "Relu", "Concat", "Softmax")
     written = 1e5 * np.exp(spread * rng.standard_normal(n))

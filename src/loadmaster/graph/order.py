@@ -10,7 +10,14 @@ import numpy.typing as npt
 
 from loadmaster.arrays import IntArray
 
-__all__ = ["csr_from_pairs", "longest_path_levels", "reachability_bitsets", "sum_by", "topological_order"]
+__all__ = [
+    "csr_from_pairs",
+    "distinct_pairs",
+    "longest_path_levels",
+    "reachability_bitsets",
+    "sum_by",
+    "topological_order",
+]
 
 
 def csr_from_pairs(row: IntArray, value: IntArray, rows: int) -> tuple[IntArray, IntArray]:
@@ -19,6 +26,19 @@ def csr_from_pairs(row: IntArray, value: IntArray, rows: int) -> tuple[IntArray,
     ptr = np.zeros(rows + 1, np.int32)
     np.cumsum(np.bincount(row, minlength=rows), out=ptr[1:])
     return ptr, np.ascontiguousarray(value[order], dtype=np.int32)
+
+
+def distinct_pairs(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> IntArray:
+    """(2, k) the pairs of numbers >= 0 without repetitions, in ascending order.
+
+    The same as ``np.unique(np.stack([first, second]), axis=1)``, which takes many times as long.
+
+    >>> distinct_pairs(np.array([1, 0, 1, 0]), np.array([2, 3, 2, 1])).tolist()
+    [[0, 0, 1], [1, 3, 2]]
+    """
+    width = int(second.max(initial=0)) + 1
+    key = np.unique(first.astype(np.int64) * width + second)
+    return np.stack([key // width, key % width]).astype(np.int32)
 
 
 def sum_by(index: npt.NDArray[Any], amount: npt.NDArray[np.float64], length: int) -> npt.NDArray[np.float64]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
-from loadmaster.files import Record, shown
+from loadmaster.files import Record, limit, shown
 from loadmaster.graph._builder import GraphBuilder
 from loadmaster.graph._graph import Graph
 
@@ -19,9 +19,6 @@ __all__ = ["Split", "Workload", "is_split", "is_workload", "parse_split", "parse
 
 COST_TOLERANCE = 1e-6
 """The out-edges of a node carry the cost of one tensor; larger differences are an error (milliseconds)."""
-
-MOST_DEVICES = 1024
-"""Of either kind: a file of a few bytes must not ask for costs of a million devices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +98,8 @@ def parse_workload(data: Any, source: str) -> Workload:
         memory=np.array(memory),
         out_cost=np.array(out_cost),
         colocation=tuple(tuple(ops) for ops in classes.values() if len(ops) > 1),
-        accelerators=record.integer("maxFPGAs", maximum=MOST_DEVICES),
-        cpus=record.integer("maxCPUs", 1, maximum=MOST_DEVICES),
+        accelerators=record.integer("maxFPGAs", maximum=limit("devices")),
+        cpus=record.integer("maxCPUs", 1, maximum=limit("devices")),
         capacity=record.number("maxSizePerFPGA", np.inf),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import InputError
+from loadmaster.files import check_limit
 
-__all__ = ["MOST_DEVICES", "PRECISIONS", "Cluster", "Device", "Link"]
+__all__ = ["PRECISIONS", "Cluster", "Device", "Link"]
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "int8")
 """Number formats for which a device may state a peak."""
-MOST_DEVICES = 1024
-"""Of one cluster: costs are kept for every pair of devices."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,10 @@ class Cluster:
         if not self.devices:
             raise InputError(f"cluster {self.name!r} has no device")
         names = [device.name for device in self.devices]
-        if len(names) > MOST_DEVICES:
-            raise InputError(
-                f"cluster {self.name!r} has {len(names):,} devices: there may be at most {MOST_DEVICES}"
-            )
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(f"cluster {self.name!r}: device {name!r} appears twice")
+        check_limit("devices", len(names), f"cluster {self.name!r} has {len(names):,} devices")
+        if len(set(names)) < len(names):
+            twice = next(name for name, count in Counter(names).items() if count > 1)
+            raise InputError(f"cluster {self.name!r}: device {twice!r} appears twice")
         if not 0 <= self.host < len(self.devices):
             raise InputError(
                 f"cluster {self.name!r}: host {self.host} is not one of its {len(self.devices)} devices"
@@ -137,7 +134,7 @@ class Cluster:
         """Device name -> index."""
         return {device.name: d for d, device in enumerate(self.devices)}
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The device names, in order."""
         return tuple(device.name for device in self.devices)

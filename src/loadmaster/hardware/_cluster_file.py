@@ -7,8 +7,17 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from loadmaster.files import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, SECONDS, Table, parse_toml, read_text
-from loadmaster.hardware._cluster import MOST_DEVICES, PRECISIONS, Cluster, Device, Link
+from loadmaster.files import (
+    BYTES,
+    BYTES_PER_SECOND,
+    FLOP_PER_SECOND,
+    SECONDS,
+    Table,
+    limit,
+    parse_toml,
+    read_text,
+)
+from loadmaster.hardware._cluster import PRECISIONS, Cluster, Device, Link
 from loadmaster.hardware._op_kinds import KINDS
 
 __all__ = ["parse_cluster", "read_cluster"]
@@ -31,7 +40,7 @@ def read_cluster(path: str | Path) -> Cluster:
     ------
     InputError : the file cannot be read or something in it is wrong; the message names file, line and key.
     """
-    return parse_cluster(read_text(path), str(path))
+    return parse_cluster(read_text(path, "toml"), str(path))
 
 
 def parse_cluster(
@@ -44,17 +53,20 @@ def parse_cluster(
     """
     file = parse_toml(text, source)
     file.reject_unknown(FILE_KEYS)
+    most = limit("devices")
     devices: list[Device] = []
+    known: set[str] = set()
     entries: list[Table] = []
     for entry in file.tables("device"):
         made = _devices(entry, (counts or {}).get(entry.value.get("name", "")))
         for device in made:
-            if device.name in [other.name for other in devices]:
+            if device.name in known:
                 entry.fail("name", f"defines a second device called {device.name!r}")
         devices += made
+        known.update(device.name for device in made)
         entries += [entry] * len(made)
-        if len(devices) > MOST_DEVICES:
-            entry.fail(None, f"there are more than {MOST_DEVICES} devices")
+        if len(devices) > most:
+            entry.fail(None, f"there are more than {most} devices, which is the limit 'devices'")
     if not devices:
         file.fail("device", "is missing: a cluster needs at least one [[device]]")
     names = [device.name for device in devices]
@@ -85,7 +97,7 @@ def _devices(entry: Table, count: int | None) -> list[Device]:
     efficiency = entry.shares("efficiency", (*WORKING, "default", "bandwidth"), most=1.0)
     saturation = entry.shares("saturation", (*WORKING, "default"))
     if "count" in entry:
-        count = count or entry.count("count", MOST_DEVICES)
+        count = count or entry.count("count", limit("devices"))
     names = [name] if count is None else [f"{name}{i}" for i in range(count)]
     return [
         Device(

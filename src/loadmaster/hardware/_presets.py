@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from loadmaster.errors import InputError
-from loadmaster.files import read_text, shown
-from loadmaster.hardware._cluster import MOST_DEVICES, Cluster, Device, Link
+from loadmaster.files import check_limit, read_text, shown
+from loadmaster.hardware._cluster import Cluster, Device, Link
 from loadmaster.hardware._cluster_file import parse_cluster, read_cluster
 
 __all__ = ["accelerators", "load_cluster", "preset", "preset_names"]
@@ -31,12 +31,15 @@ def preset(name: str) -> Cluster:
     """
     if name not in SIZED and f"{name}.toml" in (file.name for file in FOLDER.iterdir()):
         return read_cluster(FOLDER / f"{name}.toml")
-    sized = re.fullmatch(r"([a-z0-9]+)-(\d{1,4})", name)
-    if sized and sized[1] in SIZED and 1 <= int(sized[2]) <= MOST_DEVICES:
+    sized = re.fullmatch(r"([a-z0-9]+)-(\d{1,9})", name)
+    if sized and sized[1] in SIZED and int(sized[2]) >= 1:
+        check_limit("devices", int(sized[2]), f"the cluster {name} has {int(sized[2]):,} devices and a host")
         path = FOLDER / f"{sized[1]}.toml"
         return parse_cluster(read_text(path), str(path), name=name, counts={SIZED[sized[1]]: int(sized[2])})
-    match = re.fullmatch(r"(\d{1,4})acc(?:\+(\d{1,4})cpu)?", name)
-    if match and max(int(match[1]), int(match[2] or 0)) <= MOST_DEVICES:
+    match = re.fullmatch(r"(\d{1,9})acc(?:\+(\d{1,9})cpu)?", name)
+    if match:
+        count = int(match[1]) + int(match[2] or 0)
+        check_limit("devices", count, f"the cluster {name} has {count:,} devices")
         return accelerators(int(match[1]), int(match[2] or 0))
     raise InputError(
         f"there is no cluster called {shown(name)}: give a file that ends in .toml, or one of {', '.join(NAMES)} "

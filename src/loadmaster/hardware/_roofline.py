@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
+from loadmaster.files import check_limit
 from loadmaster.graph import Graph, constant_valued
 from loadmaster.hardware._cluster import Cluster, Device
 from loadmaster.hardware._op_kinds import KINDS, TRAFFIC_KINDS, op_kinds
@@ -31,6 +32,8 @@ def roofline(graph: Graph, cluster: Cluster, *, precision: str = "fp32") -> Floa
     ----------
     S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model", CACM 2009.
     """
+    pairs = graph.n * len(cluster)
+    check_limit("pairs", pairs, f"{graph.n:,} ops on {len(cluster):,} devices are {pairs:,} times")
     kinds = op_kinds(graph)
     idle = np.isin(kinds, [KINDS.index("data"), KINDS.index("view")])
     weights, activations, elements = _weights_read(graph)

@@ -15,14 +15,16 @@ def monotonic() -> float:
 
 
 class Spending:
-    """Begins when it is made."""
+    """Begins when it is made, or at the time ``began`` before."""
 
-    def __init__(self, budget: float) -> None:
+    def __init__(self, budget: float, began: float | None = None) -> None:
         self.budget = budget
         self.needed = 0.0
         """Seconds that cannot be saved, as far as they are known."""
         self.phases: dict[str, float] = {}
-        self._began = monotonic()
+        self._began = monotonic() if began is None else began
+        if self.seconds > 0:
+            self.phases["starting"] = self.seconds
 
     @property
     def seconds(self) -> float:
@@ -42,6 +44,10 @@ class Spending:
     def at(self, share: float) -> float:
         """The time at which so much of what is left from now on will be spent."""
         return monotonic() + share * max(0.0, self.left)
+
+    def free(self, seconds: float) -> None:
+        """So many that do not count: the end is so much later."""
+        self._began += seconds
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

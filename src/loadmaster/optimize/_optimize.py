@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from loadmaster import api
-from loadmaster.errors import BusyError, InputError, RunError
+from loadmaster.compiling import compilations
+from loadmaster.errors import BusyError, InputError, RunError, UnsupportedError
 from loadmaster.graph import Given
 from loadmaster.graph.onnx import parse_shapes
+from loadmaster.graph.openvino import model_file
 from loadmaster.optimize._budget import Spending, monotonic
 from loadmaster.optimize._search import Search, Tried
 from loadmaster.placers import Placer
@@ -37,7 +42,6 @@ from loadmaster.runtime import (
     machine_is_busy,
     predict,
 )
-from loadmaster.runtime import engine as engine_of
 from loadmaster.runtime.openvino import (
     STREAM,
     DeviceSpec,
@@ -60,11 +64,16 @@ SCREENING, FEWEST_SCREENING = 7, 3
 """Samples of every candidate before the winner is measured afresh; and where there is no time for them."""
 SCREENING_SHARE = 0.3
 """Of the time that is left, for them."""
-FEWEST, FEWEST_STREAMS, FEWEST_AT_ALL = 10, 5, 3
+FEWEST, FEWEST_STREAMS, FEWEST_AT_ALL = 5, 3, 3
 """Samples of the last measurement where there is no time for more: of one request, of a whole stream; and where there
 is hardly any time."""
 WARMED = 2.0
 """Runs per sample: one before it is thrown away."""
+GIVING_UP = 0.6
+"""Of the time for measuring, after which a machine without clean samples counts as too busy for the clock ``wall``."""
+ALL_CORES = 0.3
+"""Of the time that is left under ``serial``, for the process that uses all cores."""
+NO_ROOM, DISTURBED = "the budget has no room for it", "other work disturbed every run of it"
 STREAM_SHARE, SHORTEST_STREAM = 0.02, 8
 """Of the budget, for one stream on one device; and the fewest requests of one, however slow the model is."""
 
@@ -134,7 +143,7 @@ class Optimized:
 
 
 def optimize(
-    path: str | Path,
+    path: Any,
     devices: Sequence[DeviceSpec],
     shapes: Mapping[str, Sequence[int]] | Iterable[str] = (),
     *,
@@ -148,8 +157,11 @@ def optimize(
     samples: int = SAMPLES,
     clock: str = "auto",
     runtime: str = "openvino",
+    on: str | None = None,
     cache: Cache | None = None,
     seed: int = 0,
+    example: Any = None,
+    began: float | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Optimized:
     """Profile, place, run, choose by measurement, verify.
@@ -164,6 +176,7 @@ def optimize(
 
     Parameters
     ----------
+    path : a file, or a model that is in memory, as :func:`loadmaster.load` takes them.
     model : ``concurrent``, ``pipeline`` or ``serial``, OpenVINO's HETERO (a chain of our own where devices are of
         unlike speed).
     method, parameters : what searches on the model of costs; what it finds is run.
@@ -172,13 +185,15 @@ def optimize(
     clock : ``wall``, which ends with an error on a busy machine, ``core``, or ``auto``: ``core`` where the machine is
         too busy for ``wall``.
     runtime : one of :data:`loadmaster.runtime.ENGINES`.
+    on : the Ray cluster that the devices are in (:func:`loadmaster.api.machines`).
+    example : for a ``torch.nn.Module``, an example of its inputs.
+    began : the time of ``time.monotonic`` at which the budget began; by default now.
 
     Raises
     ------
     InputError : the model, a device or a rule is wrong.
     RunError : nothing runs, or the machine is too busy to measure.
     """
-    placer = api.configured(method, parameters)
     if model not in MODELS:
         raise InputError(
             f"the model {model!r} cannot be run: choose one of {', '.join(MODELS)}", option="--model"
@@ -188,20 +203,28 @@ def optimize(
             "there is nothing to place on one device: give at least two, e.g. B=cpu", option="--device"
         )
     stated = None if tolerance is None else Tolerance.parse(tolerance)
-    job = _Job(
-        path,
-        tuple(devices),
-        shapes,
-        Spending(budget),
-        MODELS[model],
-        clock,
-        stated,
-        samples,
-        seed,
-        say,
-        engine_of(runtime),
-    )
-    return job.run(placer, cache, tuple(pins), tuple(forbids))
+    execution = MODELS[model]
+    if on is not None and isinstance(execution, Pipeline):
+        execution = replace(execution, comm="overlap")  # links work while devices do
+    spending = Spending(budget, began)
+    with model_file(path, Given(shapes), example) as (file, given), api.machines(on, runtime) as by:
+        if on is not None:  # starting and finding machines is no part of the budget
+            spending.free(spending.seconds)
+            by.how_to_run(execution)
+        job = _Job(
+            file,
+            tuple(devices),
+            given,
+            spending,
+            execution,
+            clock,
+            stated,
+            samples,
+            seed,
+            say,
+            by,
+        )
+        return job.run(method, parameters, cache, tuple(pins), tuple(forbids))
 
 
 @dataclass
@@ -248,40 +271,45 @@ class _Job:
         self._run_seconds = 0.0
 
     def run(
-        self, placer: Placer, cache: Cache | None, pins: Sequence[str], forbids: Sequence[str]
+        self,
+        method: str,
+        parameters: Mapping[str, Any] | None,
+        cache: Cache | None,
+        pins: Sequence[str],
+        forbids: Sequence[str],
     ) -> Optimized:
         if self._may_switch and machine_is_busy():
             self.clock = "core"
             self.say("the machine is busy: all is by the time on the cores (--clock core)")
         self.say("profiling: what every op takes on every device")
-        with self.spending.phase("profiling"):
-            profile = self._profile(cache)
-        plain = profile.problem(model=self.model).constrained(pins=pins, forbids=forbids)
         cores = overlapping_cores(self.devices)
-        with self.spending.phase("opening"):
-            session = self._open(None if self.serial else cores)
+        session, placer = self._begin(None if self.serial else cores, method, parameters)
         with session:
+            with self.spending.phase("profiling"):
+                profile = self._profile(cache, session)
+            plain = profile.problem(model=self.model).constrained(pins=pins, forbids=forbids)
             with self.spending.phase("loading devices"):
                 alone = self._alone(session, profile, plain)
             loading = max(candidate.seconds_to_load for candidate in alone.all.values())
             with self.spending.phase("loading devices"):
                 run_seconds = self._elapsed(session, profile, alone)
             self._run_seconds = min(run_seconds.values())
-            items = self._items(min(run_seconds.values()))
-            reserved = self._reserve(run_seconds, items, loading)
+            items = self._items(self._run_seconds)
+            self._say_what_is_needed(run_seconds, loading)
             work = Search(
                 self.by,
                 session,
                 plain,
                 placer,
                 self.spending,
-                reserved=reserved,
+                reserved=partial(self._reserved, run_seconds, items),
                 loading=loading,
                 items=items,
                 seed=self.seed,
                 say=self.say,
             )
-            fit = OverlapFit(wait=0.0) if self.serial else OverlapFit()
+            apart = any(spec.node for spec in self.devices)
+            fit = OverlapFit(wait=0.0) if self.serial else OverlapFit(links=apart)
             bounded = work.round(fit, 1)
             if not work.interrupted and work.tried and work.has_time:
                 fit = work.fitted(fit)
@@ -292,10 +320,11 @@ class _Job:
                     f"of them: {work.broken[0]}"
                 )
             with self.spending.phase("screening"):
-                screened, best, first = self._screen(session, work.tried, alone)
+                screened, best, first = self._screen(session, work.tried, alone, run_seconds)
             self.say("measuring the best plan again, along with each device alone and all cores")
             with self.spending.phase("measuring"):
-                lines = self._final(session, alone, first, best, cores, items, loading)
+                reserved = self._reserved(run_seconds, items, 1 if best else 0)
+                lines = self._final(session, alone, first, best, cores, items, loading, reserved)
             engine, used = session.engine, session.worker.cores
         return self._result(alone, work, fit, bounded, screened, best, first, lines, engine, used)
 
@@ -308,8 +337,8 @@ class _Job:
         self.clock = "core"
         self.say(f"{error}; going on by the time on the cores (--clock core), which other work disturbs less")
 
-    def _profile(self, cache: Cache | None) -> ModelProfile:
-        given = {"cache": cache, "links_too": False}
+    def _profile(self, cache: Cache | None, session: Session) -> ModelProfile:
+        given = {"cache": cache, "links_too": False, "session": session}
         try:
             until = self.spending.at(PROFILING)
             return self.by.profile_model(
@@ -317,6 +346,7 @@ class _Job:
             )
         except BusyError as error:
             self._switched(error)
+        session.clock = self.clock
         until = self.spending.at(PROFILING_BUSY)
         return self.by.profile_model(
             self.path, self.devices, self.shapes, clock=self.clock, until=until, **given
@@ -330,28 +360,69 @@ class _Job:
         samples: int,
         until: float,
         fewest: int,
-    ) -> list[Measurement]:
+        optional: Sequence[Candidate] = (),
+    ) -> list[Measurement | None]:
         """By the clock so far; from the moment at which the machine is too busy for it, by the other.
 
-        Until then there are the ``fewest`` samples, if there is time for so many, and at least a few.
+        Until then there are the ``fewest`` samples, if there is time for so many, and at least a few; of the
+        ``optional`` candidates there may be none.
         """
         a_round = WARMED * self._run_seconds * sum(candidate.items for candidate in candidates)
         room = int((until - monotonic()) / a_round) if a_round else fewest
         fewest = min(fewest, samples, max(FEWEST_AT_ALL, room))
         try:
-            give_up = until if self._may_switch and self.clock == "wall" else self.spending.end
-            return session.measure(candidates, samples=samples, until=until, fewest=fewest, give_up=give_up)
+            give_up = self.spending.end
+            if self._may_switch and self.clock == "wall":
+                give_up = monotonic() + GIVING_UP * max(0.0, until - monotonic())
+            return session.measure_most(
+                candidates, samples=samples, until=until, fewest=fewest, give_up=give_up, optional=optional
+            )
         except BusyError as error:
             self._switched(error)
         session.clock = self.clock
-        return session.measure(candidates, samples=samples, until=until, fewest=min(fewest, FEWEST_AT_ALL))
+        fewest = min(fewest, FEWEST_AT_ALL)
+        return session.measure_most(
+            candidates, samples=samples, until=until, fewest=fewest, optional=optional
+        )
 
     # -- the steps ---------------------------------------------------------------------------------------------
 
     def _open(self, cores: Sequence[int] | None) -> Session:
-        return self.by.open_session(
+        session: Session = self.by.open_session(
             self.path, self.devices, self.shapes, cores=cores, clock=self.clock, tolerance=self.tolerance
         )
+        session.stream = self.stream
+        return session
+
+    def _begin(
+        self, cores: Sequence[int] | None, method: str, parameters: Mapping[str, Any] | None
+    ) -> tuple[Session, Placer]:
+        """The worker opened, and meanwhile, in this process, what the placer needs imported and made ready."""
+
+        def warm() -> tuple[Placer, int, float]:
+            began = monotonic()
+            import scipy.optimize  # noqa: F401 - the fit of costs needs it, and there its import is not in the plan
+
+            placer = api.configured(method, parameters)
+            chosen = f":{self.model.contiguity}" if isinstance(self.model, Pipeline) else ""
+            with compilations() as compiled, contextlib.suppress(UnsupportedError):
+                api.warm(placer, [f"{self.model.name}{chosen}"], cluster=f"{len(self.devices)}acc")
+            return placer, compiled.count, monotonic() - began
+
+        # The worker is this thread's: it ends with the thread that started it.
+        with self.spending.phase("opening"), ThreadPoolExecutor(1) as pool:
+            warming = pool.submit(warm)
+            session = self._open(cores)
+            try:
+                placer, compiled, seconds = warming.result()
+            except BaseException:
+                session.close()
+                raise
+            if compiled:  # once for a machine, and said: no part of the budget
+                self.spending.free(seconds)
+        if any(spec.node for spec in self.devices):  # nor is waiting for other machines to start processes
+            self.spending.free(self.spending.phases["opening"])
+        return session, placer
 
     def _alone(self, session: Session, profile: ModelProfile, plain: Problem) -> _Alone:
         """Every device alone that can run the whole model, and rightly; of equal ones the first."""
@@ -397,25 +468,38 @@ class _Job:
         room = int(STREAM_SHARE * self.spending.budget / max(run_seconds, 1e-9))
         return max(SHORTEST_STREAM, min(STREAM, room))
 
-    def _reserve(self, run_seconds: Mapping[str, float], items: int, loading: float) -> float:
-        """Seconds for measuring in the end; says so where they, and one placement, are more than the budget has."""
-        lines = sum(run_seconds.values()) + 2 * min(run_seconds.values()) * (items if self.stream else 1)
-        rounds = FEWEST_SCREENING + FEWEST_AT_ALL
-        least = rounds * WARMED * lines + 2 * loading
-        needed = self.spending.seconds + least + 3 * loading
+    def _say_what_is_needed(self, run_seconds: Mapping[str, float], loading: float) -> None:
+        """Where even to measure the devices alone is more than the budget has."""
+        needed = self.spending.seconds + FEWEST_AT_ALL * WARMED * sum(run_seconds.values())
         if needed > self.spending.budget:
             self.spending.needed = needed
             self.say(
                 f"this model needs at least {needed:.0f} s here (it takes {loading:.1f} s to compile, "
                 f"{min(run_seconds.values()):.2g} s to run), more than the budget of {self.spending.budget:g} s"
             )
-        return min(least, max(0.0, self.spending.left - 2 * loading))
+
+    def _reserved(self, run_seconds: Mapping[str, float], items: int, placements: int) -> float:
+        """Seconds for measuring so many placements in the end: all of them a few times, the best one again."""
+        alone, placed = WARMED * sum(run_seconds.values()), WARMED * min(run_seconds.values()) * items
+        final = FEWEST_AT_ALL * (alone + (placed if placements else 0.0))
+        return final + (FEWEST_SCREENING * (alone + placements * placed) if placements > 1 else 0.0)
 
     def _screen(
-        self, session: Session, tried: Sequence[Tried], alone: _Alone
+        self,
+        session: Session,
+        tried: Sequence[Tried],
+        alone: _Alone,
+        run_seconds: Mapping[str, float],
     ) -> tuple[dict[str, float], Tried | None, str]:
-        """A few samples of everything, in turns: the best placement and the best single device."""
-        self.say(f"running {len(tried)} placements")
+        """A few samples of everything, in turns: the best placement and the best single device.
+
+        Where there is nothing to choose from, or no time, what is known of the devices will do.
+        """
+        short = self.spending.left < 2 * FEWEST_SCREENING * WARMED * sum(run_seconds.values())
+        if not tried or (len(tried) == 1 and short):
+            first = min(alone.allowed or alone.all, key=lambda name: run_seconds[name])
+            return {}, tried[0] if tried else None, first
+        self.say(f"running {len(tried)} placement{'s' * (len(tried) > 1)}")
         found = self._measure(
             session,
             [*alone.all.values(), *(t.candidate for t in tried)],
@@ -423,7 +507,7 @@ class _Job:
             until=self.spending.at(SCREENING_SHARE),
             fewest=2 if self.stream else FEWEST_SCREENING,
         )
-        medians = [m.median for m in found]
+        medians = [m.median for m in found if m is not None]
         count = len(alone.all)
         screened = dict(zip([f"{name} alone" for name in alone.all], medians[:count], strict=True))
         screened |= dict(zip([t.name for t in tried], medians[count:], strict=True))
@@ -439,6 +523,7 @@ class _Job:
         cores: Sequence[int],
         items: int,
         loading: float,
+        reserved: float,
     ) -> tuple[Line, ...]:
         order = [first, *(name for name in alone.all if name != first)]
         running: list[tuple[str, Candidate]] = []
@@ -448,20 +533,24 @@ class _Job:
         missing = [Line(f"{name} alone", None, None, why) for name, why in alone.failed.items()]
         precision = next(spec.precision for spec in self.devices if spec.name == first)
         wanted: list[tuple[str, str, dict[str, Any]]] = []
+        extra: list[Candidate] = []
         if self.serial:
-            wanted.append(("HETERO's choice", "auto", {"order": [spec.name for spec in self.devices]}))
+            wanted += self.by.serial_lines(self.devices)
         elif all(spec.plugin.startswith("cpu") for spec in self.devices):
             wanted += self.by.all_cores_lines(cores, precision, stream=self.stream)
         for name, how, options in wanted:
             if "items" in options:
                 options["items"] = items
-            if self.spending.left < loading:
-                missing.append(Line(name, None, None, "the budget has no room for it"))
+            runs = (1 + FEWEST_AT_ALL) * WARMED * self._run_seconds * options.get("items", 1)
+            if self.spending.left < loading + reserved + runs:
+                missing.append(Line(name, None, None, NO_ROOM))
                 continue
             try:
                 candidate = session.load(how, **options)
                 candidate.verify()
                 running.append((name, candidate))
+                extra.append(candidate)
+                reserved += runs
             except BusyError:
                 raise
             except RunError as error:
@@ -471,32 +560,34 @@ class _Job:
         if best is not None:
             running.append(("best plan", best.candidate))
         if self.serial:
-            missing += self._all_cores(cores, precision, loading)
+            missing += self._all_cores(cores, precision, loading, reserved)
         measured = self._measure(
             session,
             [c for _, c in running],
             samples=self.samples,
             until=self.spending.end,
             fewest=FEWEST_STREAMS if self.stream else FEWEST,
+            optional=extra,
         )
         found = [
-            Line(name, taken, candidate.verification, latency=candidate.latency())
+            Line(name, taken, candidate.verification, "" if taken else DISTURBED, candidate.latency())
             for (name, candidate), taken in zip(running, measured, strict=True)
         ]
         return (*found[: len(alone.all)], *missing, *found[len(alone.all) :])
 
-    def _all_cores(self, cores: Sequence[int], precision: str, loading: float) -> list[Line]:
+    def _all_cores(self, cores: Sequence[int], precision: str, loading: float, reserved: float) -> list[Line]:
         """Under ``serial`` all runs on one core: OpenVINO on all of them needs a process of its own."""
         if len(cores) < 2 or not all(spec.plugin.startswith("cpu") for spec in self.devices):
             return []
         ((name, how, options),) = self.by.all_cores_lines(cores, precision, stream=False)
-        runs = FEWEST_AT_ALL * WARMED * self._run_seconds * (len(self.devices) + 3)
+        runs = (1 + FEWEST_AT_ALL) * WARMED * self._run_seconds + reserved
         if self.spending.left < self.spending.phases.get("opening", 0.0) + 2 * loading + runs:
-            return [Line(name, None, None, "the budget has no room for it")]
+            return [Line(name, None, None, NO_ROOM)]
         with self._open(cores) as session:
             candidate = session.load(how, **options)
+            until = self.spending.at(ALL_CORES)
             (measured,) = self._measure(
-                session, [candidate], samples=self.samples, until=self.spending.at(0.3), fewest=FEWEST_AT_ALL
+                session, [candidate], samples=self.samples, until=until, fewest=FEWEST_AT_ALL
             )
             return [Line(name, measured, candidate.verification)]
 

@@ -50,17 +50,17 @@ class Search:
         placer: Placer,
         spending: Spending,
         *,
-        reserved: float,
+        reserved: Callable[[int], float],
         loading: float,
         items: int,
         seed: int,
         say: Callable[[str], None],
     ) -> None:
-        """``reserved``: seconds for measuring in the end. ``loading``: seconds that a device alone takes to load."""
+        """``reserved``: seconds for measuring so many placements. ``loading``: seconds to load a device alone."""
         self.by, self.session, self.plain, self.seed, self.say = by, session, plain, seed, say
         self.placer, self.spending = placer, spending
         self._reserved, self._loading, self._items = reserved, LOADING * loading, items
-        rest = spending.left - reserved - 2 * len(PRICES) * self._loading
+        rest = spending.left - reserved(2 * len(PRICES)) - 2 * len(PRICES) * self._loading
         share = min(SEARCHING[plain.model.name] * spending.left, rest) / (2 * len(PRICES))
         self.share = max(share, min(LEAST, 0.05 * max(0.0, spending.left)))
         self.tried: list[Tried] = []
@@ -72,7 +72,11 @@ class Search:
     @property
     def has_time(self) -> bool:
         """Whether one more candidate can be placed and loaded."""
-        return self.spending.left >= self._reserved + self._loading + self.share
+        return self._room(1) >= self._loading + self.share
+
+    def _room(self, more: int) -> float:
+        """Seconds until the placements so far, and so many more, must be measured."""
+        return self.spending.left - self._reserved(len(self.tried) + more)
 
     def round(self, fit: OverlapFit, number: int) -> Solution | None:
         """Place with every price of a cut; the solution at the price that is believed, if there was time for it."""
@@ -90,6 +94,7 @@ class Search:
                 self._load(name, refined, fit)
             if solution.stopped == "interrupted":  # go on with what there is
                 self.interrupted = True
+                self._leave_out("what was not placed yet", "it was interrupted")
                 break
         return first
 
@@ -111,11 +116,12 @@ class Search:
     def _load(self, name: str, placement: Placement, fit: OverlapFit) -> None:
         if len(set(placement.device.tolist())) == 1:
             return
-        pieces = cut(self.plain, placement, piece=fit.piece, wait=fit.wait)
+        wait = fit.wait + (float(self.plain.latency.max()) if fit.links else 0.0)
+        pieces = cut(self.plain, placement, piece=fit.piece, wait=wait)
         if any(list(tried.pieces) == pieces for tried in self.tried):
             return
         how, options = self.by.how_to_run(self.plain.model)
-        if how == "hetero":
+        if isinstance(self.plain.model, Serial):
             options["placement"] = placement.to_names(self.plain)
         else:
             options["pieces"] = pieces
@@ -123,7 +129,7 @@ class Search:
             options["items"] = self._items
         began = monotonic()
         try:
-            candidate = self.session.load(how, **options)
+            candidate = self.session.load(how, seconds=max(self._loading, self._room(1)), **options)
             candidate.verify()
         except BusyError:
             raise
@@ -144,14 +150,14 @@ class Search:
                 spans = self._traces(tried)
                 if spans:
                     traced.append((tried.pieces, spans))
-        fit = fit_overlap(self.plain, traced, start)
-        self.plain = corrected(self.plain, traced, fit)
+            fit = fit_overlap(self.plain, traced, start)
+            self.plain = corrected(self.plain, traced, fit)
         return fit
 
     def _traces(self, tried: Tried) -> dict[int, float]:
         """Piece -> its seconds on the core. HETERO does not say, so that there a chain of the same pieces is traced."""
         serial = isinstance(self.plain.model, Serial)
-        if self.spending.left < self._reserved + serial * self._loading:
+        if self._room(0) < serial * self._loading:
             return {}
         try:
             candidate: Any = tried.candidate
@@ -159,7 +165,7 @@ class Search:
                 candidate = self.session.load("chain", pieces=tried.pieces)
             taken: dict[int, list[float]] = {}
             for number in range(TRACES):
-                if number and self.spending.left < self._reserved:
+                if number and self._room(0) < 0:
                     break
                 for span in candidate.trace():
                     taken.setdefault(span["submodel"], []).append(span["core"])

@@ -54,6 +54,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "exhaustive": ("search.exhaustive", "Exhaustive"),
     "ideal-dp": ("stages.ideal_dp", "IdealDp"),
     "linear-dp": ("stages.linear_dp", "LinearDp"),
+    "stages": ("stages.steps", "Stages"),
     "frontier": ("columns.frontier", "Frontier"),
     "exact": ("solvers.exact", "Exact"),
     "cp-sat": ("solvers.cp_sat", "CpSat"),

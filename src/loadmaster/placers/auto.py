@@ -18,7 +18,8 @@ from loadmaster.placers.columns.calls import Calls
 from loadmaster.placers.columns.frontier import Frontier
 from loadmaster.placers.cuts.min_cut import MinCut
 from loadmaster.placers.frame.board import Board, using
-from loadmaster.placers.frame.exhaust import MOST, placements_of
+from loadmaster.placers.frame.branching import few_atoms
+from loadmaster.placers.frame.enumeration import MOST, placements_of
 from loadmaster.placers.frame.feasible import first_feasible, prove_infeasible
 from loadmaster.placers.frame.placer import Placer, parameters
 from loadmaster.placers.frame.polish import MOST_TRIES, polish
@@ -44,6 +45,7 @@ from loadmaster.placers.solvers.cp_sat import CpSat
 from loadmaster.placers.solvers.exact import Exact
 from loadmaster.placers.stages.ideal_dp import IdealDp
 from loadmaster.placers.stages.linear_dp import LinearDp
+from loadmaster.placers.stages.steps import Stages
 from loadmaster.problem import (
     OPTIMAL_GAP,
     Concurrent,
@@ -56,7 +58,7 @@ from loadmaster.problem import (
     SimulatedEvaluator,
     Solution,
 )
-from loadmaster.problem.bounds import lower_bound
+from loadmaster.problem.bounds import Bound, lower_bound
 
 __all__ = ["Auto", "Lineup", "lineup_of"]
 
@@ -79,6 +81,12 @@ EPISODE = 2.0
 episode is half as long again as the one before."""
 GROUPED = 200
 """Ops from which on it is worth while to place groups of them first."""
+SOME = 1000
+"""Ops from which on that has as much time as all other searchers."""
+HUGE = 50_000
+"""Ops from which on nobody waits for the cheap bounds either."""
+AT_ONCE = 1000.0
+"""Weight of rules that are late: they come before everybody else."""
 LARGE = 5000
 """Ops from which on searches by groups come first."""
 
@@ -104,6 +112,8 @@ class Lineup(NamedTuple):
 
 def lineup_of(problem: Problem) -> Lineup:
     """The members for a problem: those of its execution model that support its settings and need no extra."""
+    if isinstance(problem.model, Pipeline) and problem.model.microbatches:
+        return Lineup((), (Stages(),), ())
     rules: tuple[Placer, ...] = (Segments(), Expert(), Greedy(), Accelerate(), Metis())
     provers: tuple[Placer, ...] = ()
     single = LocalSearch(constructed=False)
@@ -122,15 +132,21 @@ def lineup_of(problem: Problem) -> Lineup:
         case Offload():
             provers = (Calls(), CpSat())
     if problem.n >= GROUPED:
-        groups = Multilevel(constructed=False)
+        slow = _slow(problem)
+        groups = Multilevel(constructed=False, cycles=2 if slow else 1, finest=not _slow(problem, HUGE))
         searchers = (groups, *searchers) if problem.n > LARGE else (searchers[0], groups, *searchers[1:])
 
     def fitting(members: tuple[Placer, ...]) -> tuple[Placer, ...]:
         return tuple(member for member in members if member.supports(problem) is None)
 
-    if placements_of(problem) <= MOST:
-        provers = (Exhaustive(), *provers)
+    if placements_of(problem) <= MOST or few_atoms(problem):
+        provers = (Exhaustive(whole=placements_of(problem) <= MOST), *provers)
     return Lineup(fitting(rules), fitting(provers), fitting(searchers))
+
+
+def _slow(problem: Problem, ops: int = LARGE) -> bool:
+    """Every move costs a millisecond or more: walks over single ops alone get nowhere, over ``HUGE`` not at all."""
+    return isinstance(problem.model, Concurrent) and problem.n > ops
 
 
 @dataclass(frozen=True)
@@ -231,7 +247,7 @@ class _Run:
         self.settings, self.problem, self.budget, self.seed = settings, problem, budget, seed
         self.start, self.evaluator, self.on_progress = start, evaluator, on_progress
         self.began = began
-        self.board = Board(problem, lower_bound(problem), max(settings.gap, 0.0))
+        self.board = Board(problem, Bound(0.0, "nothing proved in the time"), max(settings.gap, 0.0), began)
         self.stopped = "finished"
         self.lanes: list[threading.Thread] = []
         self.simulated = evaluator is None or isinstance(evaluator, SimulatedEvaluator)
@@ -302,10 +318,12 @@ class _Run:
             placement = first_feasible(self.problem, self.seed, self._first_is_over if timed else None)
         except UndecidedError as error:
             self.vain = error
+            self._bound_now()
             return
         if timed and self.evaluator is None:  # an answer at once, before the devices are compared
             check = SimulatedEvaluator(self.problem)
             self.board.offer(placement, check.evaluate(placement).value, Single.name)
+        self._bound_now()
         share = None if self.budget.evaluations is None else max(self.budget.evaluations // 2, 1)
         self.member(Single(), Budget(None, share), self.seed)
         if self.start is not None and not self.board.closed and self.evaluations_left > 0:
@@ -313,6 +331,14 @@ class _Run:
                 search.try_placement(self.start)
             self.board.count(search.evaluations)
             self.board.offer(self.start, search.cost, "start")
+
+    def _bound_now(self) -> None:
+        """The cheap bounds; of a very large graph they take seconds, and those who prove begin with them."""
+        alone = (
+            self.budget.seconds is None or self.budget.evaluations is not None or self.evaluator is not None
+        )
+        if alone or self.problem.n <= HUGE:
+            self.board.prove(lower_bound(self.problem), "")
 
     def _first_is_over(self) -> bool:
         return self.budget.seconds is not None and self.seconds > FIRST * self.budget.seconds
@@ -343,7 +369,9 @@ class _Run:
         """One thread proves, another applies rules; every searcher has a thread of its own and waits for its turns."""
         whole = self.budget.seconds if self.budget.seconds is not None else SECONDS
         length = min(max(whole / TURNS, SHORTEST), LONGEST)
-        self.turns = Turns(length, lambda: self.board.closed or self.seconds_left <= 0)
+        self.turns = Turns(
+            length, lambda: self.board.closed or self.seconds_left <= 0, left=lambda: self.seconds_left
+        )
         self.board.searched = bool(lineup.searchers)
         self.lanes = [self._lane(self._prove, lineup), self._lane(self._construct, lineup)]
         try:
@@ -381,11 +409,13 @@ class _Run:
         return threading.Thread(target=run, name="auto", daemon=True)
 
     def _prove(self, lineup: Lineup) -> None:
+        self.board.prove(lower_bound(self.problem), "")
         for prover in lineup.provers:
             if self.seconds_left <= 0:
                 break
             self.member(prover, Budget(seconds=self.seconds_left), self.seed)
-        self.turns.widen(2)
+        if not _slow(self.problem):  # there the two walks of one member are better off with a core each
+            self.turns.widen(2)
 
     def _construct(self, lineup: Lineup) -> None:
         """The rules, then the searchers, each in a thread; rules that are late take turns with them."""
@@ -403,11 +433,12 @@ class _Run:
     def _search(self, lineup: Lineup, placer: Placer, number: int) -> None:
         """One searcher, from the best placement known to all, again and again; a construction once."""
         groups = isinstance(placer, Multilevel)  # it loses what it has built up when it begins anew
-        turn = self.turns.join(placer.name, 3.0 if groups else 1.0)
+        weight = self._weight(lineup) if groups else AT_ONCE if placer in lineup.rules else 1.0
+        turn = self.turns.join(placer.name, weight)
         endless = getattr(placer, "unlimited", Budget()) != Budget()
         try:
             episode = 0
-            part = (3 if self.problem.n > LARGE else 1) if groups else 8
+            part = (3 if self.problem.n > LARGE and not _slow(self.problem, HUGE) else 1) if groups else 8
             length = max(EPISODE, self.seconds_left / part)
             while self.seconds_left > 0 and not self.board.closed:
                 limit = Budget(seconds=min(length, self.seconds_left) if endless else self.seconds_left)
@@ -420,12 +451,17 @@ class _Run:
         finally:
             self.turns.leave(turn)
 
+    def _weight(self, lineup: Lineup) -> float:
+        """Of the search by groups: on graphs of some size as much as all others together, because it begins slowly."""
+        others = max(len(lineup.searchers) - 1, 1)
+        if _slow(self.problem):
+            return 3.0 * others
+        return float(others) if self.problem.n >= SOME else 3.0
+
     def polish(self) -> None:
         """Tidy the best placement up; its cost does not rise."""
         board, budget = self.board, self.budget
-        if board.best is None or not (
-            self.evaluator is None or isinstance(self.evaluator, SimulatedEvaluator)
-        ):
+        if board.best is None or not self.simulated or self.problem.n > HUGE:
             return
         left = MOST_TRIES if budget.evaluations is None else budget.evaluations - board.evaluations
         found, cost, used = polish(

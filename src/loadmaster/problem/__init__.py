@@ -5,7 +5,7 @@ placement can beat), :mod:`.coarsening` (smaller problems), :mod:`.loads` and :m
 kernels of a search), :mod:`.reference` (the models again, in plain Python).
 """
 
-from loadmaster.problem._evaluation import Call, Evaluation, Transfer, Violation
+from loadmaster.problem._evaluation import Action, Call, Evaluation, Message, Stage, Transfer, Violation
 from loadmaster.problem._evaluator import Evaluator, Outcome, SimulatedEvaluator, evaluate
 from loadmaster.problem._file import dump_problem, is_problem, parse_problem
 from loadmaster.problem._model import (
@@ -21,17 +21,20 @@ from loadmaster.problem._model import (
 from loadmaster.problem._placement import OPTIMAL_GAP, Placement, Point, Solution, relative_gap
 from loadmaster.problem._problem import Problem
 from loadmaster.problem._rules import classes_of
+from loadmaster.problem._tie import Tie
 from loadmaster.problem._workload import place_split, workload_problem
 from loadmaster.problem.contiguity import chain_arcs, forward_arcs
 
 __all__ = [
     "MODELS",
     "OPTIMAL_GAP",
+    "Action",
     "Call",
     "Concurrent",
     "Evaluation",
     "Evaluator",
     "ExecutionModel",
+    "Message",
     "Offload",
     "Outcome",
     "Pipeline",
@@ -41,6 +44,8 @@ __all__ = [
     "Serial",
     "SimulatedEvaluator",
     "Solution",
+    "Stage",
+    "Tie",
     "Transfer",
     "Violation",
     "chain_arcs",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from loadmaster.arrays import FloatArray
 
-__all__ = ["Call", "Evaluation", "Transfer", "Violation"]
+__all__ = ["Action", "Call", "Evaluation", "Message", "Stage", "Transfer", "Violation"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Violation:
 
     kind: str
     """``unsupported``, ``pin``, ``forbidden``, ``surplus``, ``colocation``, ``capacity``, ``contiguity``,
-    ``calls`` or ``deadlock``."""
+    ``calls``, ``stages`` or ``deadlock``."""
     text: str
     ops: tuple[int, ...] = ()
     device: int | None = None
@@ -46,6 +46,52 @@ class Call:
     end: float
 
 
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a step under ``pipeline`` with microbatches; times per microbatch, in seconds."""
+
+    device: int
+    ops: tuple[int, ...]
+    forward: float
+    backward: float
+    """With the forward pass once more where the stage is checkpointed."""
+    in_flight: int
+    """Most microbatches between their forward and their backward pass at once."""
+    kept: float
+    """Bytes that one of them keeps (but for what the stage has received)."""
+    checkpoint: bool
+    receives: float = 0.0
+    """Bytes of activations per microbatch from the stage before,"""
+    returns: float = 0.0
+    """and of gradients from the stage after."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """The forward or backward pass of one microbatch through one stage."""
+
+    device: int
+    stage: int
+    microbatch: int
+    backward: bool
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Message:
+    """What goes from a stage to the next one (or back, ``backward``) for one microbatch."""
+
+    stage: int
+    """The sender."""
+    microbatch: int
+    backward: bool
+    source: int
+    target: int
+    start: float
+    end: float
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """The detailed evaluation of a placement.
@@ -67,6 +113,14 @@ class Evaluation:
     end: FloatArray | None = None
     transfers: tuple[Transfer, ...] = field(default=())
     calls: tuple[Call, ...] = field(default=())
+    stages: tuple[Stage, ...] = field(default=())
+    """Of a step under ``pipeline`` with microbatches, as are the following."""
+    actions: tuple[Action, ...] = field(default=())
+    """By device, then by start."""
+    messages: tuple[Message, ...] = field(default=())
+    """By start."""
+    reduced: tuple[float, ...] = field(default=())
+    """When the all-reduce of each tie ended; NaN where its ops share a device."""
 
     @property
     def feasible(self) -> bool:

@@ -20,11 +20,12 @@ from loadmaster.problem._placement import Placement
 from loadmaster.problem._problem import Problem
 from loadmaster.problem._serial import SerialSimulator
 from loadmaster.problem.concurrent import ConcurrentSimulator
+from loadmaster.problem.step import StepSimulator
 
 __all__ = ["Evaluator", "Outcome", "SimulatedEvaluator", "evaluate"]
 
 
-Simulator = SerialSimulator | PipelineSimulator | ConcurrentSimulator | OffloadSimulator
+Simulator = SerialSimulator | PipelineSimulator | StepSimulator | ConcurrentSimulator | OffloadSimulator
 
 
 class Outcome(NamedTuple):
@@ -111,6 +112,8 @@ def simulator(problem: Problem) -> Simulator:
     match problem.model:
         case Serial():
             return SerialSimulator(problem)
+        case Pipeline(microbatches=microbatches) if microbatches:
+            return StepSimulator(problem)
         case Pipeline():
             return PipelineSimulator(problem)
         case Concurrent():

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from loadmaster.errors import InputError
-from loadmaster.files import Record, shown
+from loadmaster.files import Record, named, shown
 from loadmaster.graph import GraphBuilder
 from loadmaster.hardware import Cluster, Device
-from loadmaster.problem._model import ExecutionModel
+from loadmaster.problem._model import ExecutionModel, named_model
 from loadmaster.problem._problem import Problem
+from loadmaster.problem._tie import Tie
 
 __all__ = ["FORMAT", "dump_problem", "is_problem", "parse_problem"]
 
@@ -25,17 +26,20 @@ def is_problem(data: Any) -> bool:
 
 
 def parse_problem(data: Any, source: str, model: ExecutionModel) -> Problem:
-    """A problem from parsed JSON; ``source`` is named in errors.
+    """A problem from parsed JSON; ``source`` is named in errors, ``model`` is for files that name none.
 
-    Beyond the required fields an op may have ``type``, ``resident`` (bytes; default: its memory), ``backward`` and
-    ``boundary`` (default: false), a tensor ``bytes`` (default: its size), and the file ``forbids`` (op -> list of
-    devices).
+    Beyond the required fields an op may have ``type``, ``resident`` (bytes; default: its memory), ``kept`` (bytes;
+    default: 0), ``backward`` and ``boundary`` (default: false), a tensor ``bytes`` (default: its size), and the file
+    ``forbids`` (op -> list of devices), ``ties`` (ops, size, memory) and ``model`` (``"pipeline:chain"``).
     """
     record = Record(data, source)
     if record.text("format") != FORMAT:
         raise InputError(
             f"{source}: format is {shown(record.value['format'])}, but this version reads {FORMAT!r}"
         )
+    if "model" in record:
+        with named(source):
+            model = named_model(record.text("model"))
     devices = tuple(
         Device(
             device.text("name"),
@@ -46,12 +50,13 @@ def parse_problem(data: Any, source: str, model: ExecutionModel) -> Problem:
     )
     size = len(devices)
     builder = GraphBuilder(record.text("name", source.rsplit("/", 1)[-1].removesuffix(".json")))
-    time, memory, resident = [], [], []
+    time, memory, resident, kept = [], [], [], []
     for op in record.records("ops"):
         name = op.text("name")
         op.where = f"{source}: op {name!r}"
         memory.append(op.number("memory", 0.0))
         resident.append(op.number("resident", memory[-1]))
+        kept.append(op.number("kept", 0.0))
         builder.op(
             name,
             op.text("type", ""),
@@ -94,6 +99,15 @@ def parse_problem(data: Any, source: str, model: ExecutionModel) -> Problem:
             for op in forbids.value
             for d in forbids.items(op)
         ],
+        kept=kept if any(kept) else None,
+        ties=[
+            Tie(
+                tuple(_op(tie, v, builder) for v in tie.items("ops")),
+                tie.number("size"),
+                tie.number("memory", tie.number("size")),
+            )
+            for tie in (record.records("ties") if "ties" in record.value else ())
+        ],
         provenance="imported",
     )
 
@@ -132,6 +146,7 @@ def dump_problem(problem: Problem) -> dict[str, Any]:
                 "time": [None if math.isinf(x) else x for x in problem.time[v].tolist()],
                 "memory": float(problem.memory[v]),
                 "resident": float(problem.resident[v]),
+                **({} if problem.kept is None else {"kept": float(problem.kept[v])}),
                 "backward": bool(graph.backward[v]),
                 **({"boundary": True} if graph.boundary[v] else {}),
             }
@@ -155,6 +170,11 @@ def dump_problem(problem: Problem) -> dict[str, Any]:
             for key in ("latency", "rate", "send_latency", "send_rate", "recv_latency", "recv_rate")
         },
         "colocation": [group for group in groups if len(group) > 1],
+        **(
+            {"ties": [{"ops": list(tie.ops), "size": tie.size, "memory": tie.memory} for tie in problem.ties]}
+            if problem.ties
+            else {}
+        ),
         "pins": {str(v): int(d) for v, d in enumerate(problem.pin.tolist()) if d >= 0},
         "forbids": {
             str(v): np.flatnonzero(row).tolist() for v, row in enumerate(problem.forbidden) if row.any()

@@ -78,6 +78,61 @@ class Pipeline(ExecutionModel):
     """Transfers add to compute, or overlap with it (the larger of the two)."""
     objective: Literal["sum", "fw+bw"] = "sum"
     """Largest forward + backward load of one device (1F1B), or largest forward + largest backward (flush)."""
+    microbatches: int = 0
+    """0: the saturated pipeline above. M: the time of one step of M microbatches under ``schedule``, as
+    ``torch.distributed.pipelining`` runs it; the devices then form a chain."""
+    schedule: Literal["1f1b", "gpipe"] = "1f1b"
+    """In what order a rank runs the forward and backward passes of the microbatches of a step."""
+    stages_per_rank: int = 1
+    """Interleaved stages: stage s is on rank s modulo the number of ranks."""
+    checkpoint: Literal["never", "auto"] = "never"
+    """``auto``: a stage that does not fit otherwise keeps only its input and computes its forward pass again."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least, most in (("microbatches", 0, MOST_MICROBATCHES), ("stages_per_rank", 1, 64)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+                raise InputError(f"{name} must be a whole number from {least} to {most}, not {shown(value)}")
+        if not self.microbatches:
+            for name, usual in (("schedule", "1f1b"), ("stages_per_rank", 1), ("checkpoint", "never")):
+                if getattr(self, name) != usual:
+                    raise InputError(
+                        f"the setting {name}={getattr(self, name)} of the pipeline model needs microbatches: "
+                        "give their number"
+                    )
+            return
+        for name, usual in (("comm", "sum"), ("objective", "sum")):
+            if getattr(self, name) != usual:
+                raise InputError(
+                    f"the setting {name}={getattr(self, name)} of the pipeline model is for the saturated pipeline: "
+                    "leave it out with microbatches, where the schedule says what overlaps"
+                )
+        if self.contiguity == "device":
+            raise InputError("contiguity=device: with microbatches the devices form a chain; leave it out")
+        if self.stages_per_rank > 1 and self.schedule != "1f1b":
+            raise InputError(
+                f"stages_per_rank={self.stages_per_rank} needs schedule=1f1b, not {self.schedule}: "
+                "interleaved stages have no other"
+            )
+        object.__setattr__(self, "contiguity", "chain")
+
+    @property
+    def settings(self) -> dict[str, str | int]:
+        """The settings by name; without microbatches only those that a saturated pipeline has."""
+        names = SATURATED if not self.microbatches else STEP
+        return {name: getattr(self, name) for name in names}
+
+    def __repr__(self) -> str:
+        return f"Pipeline({', '.join(f'{name}={value!r}' for name, value in self.settings.items())})"
+
+
+MOST_MICROBATCHES = 4096
+"""A step has at most so many: its schedule is simulated action by action."""
+SATURATED = ("contiguity", "comm", "objective")
+"""Settings of ``pipeline`` without microbatches,"""
+STEP = ("microbatches", "schedule", "stages_per_rank", "checkpoint")
+"""and with them."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ def reject_bad_numbers(problem: Problem) -> None:
     """
     _reject_wrong(problem)
     _reject_wrong_indices(problem)
+    _reject_wrong_ties(problem)
     # What is checked may overflow, of course.
     with np.errstate(over="ignore"):
         reject_large_sums(problem)
@@ -49,7 +50,7 @@ def _reject_wrong(problem: Problem) -> None:
     if len(bad):
         v, d = bad[0]
         raise InputError(f"op {op[v]!r} on device {device[d]!r}: time must be >= 0, not {problem.time[v, d]}")
-    for name in ("memory", "resident"):
+    for name in _held(problem):
         values = getattr(problem, name)
         wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
         if len(wrong):
@@ -72,6 +73,27 @@ def _reject_wrong(problem: Problem) -> None:
         raise InputError(
             f"device {device[wrong[0]]!r}: capacity must be >= 0, not {problem.capacity[wrong[0]]}"
         )
+
+
+def _held(problem: Problem) -> tuple[str, ...]:
+    """Arrays of bytes per op."""
+    return ("memory", "resident") if problem.kept is None else ("memory", "resident", "kept")
+
+
+def _reject_wrong_ties(problem: Problem) -> None:
+    op = problem.graph.names
+    for i, tie in enumerate(problem.ties):
+        for v in tie.ops:
+            if not 0 <= v < problem.n:
+                raise InputError(f"tie {i} names op {v}, which does not exist (there are {problem.n})")
+        name = op[tie.ops[0]] if tie.ops else ""
+        if len(tie.ops) < 2:
+            raise InputError(f"tie {i} must name at least two ops that share weights, not {len(tie.ops)}")
+        for what, value in (("size", tie.size), ("memory", tie.memory)):
+            if not (np.isfinite(value) and 0 <= value <= MOST / len(problem.ties)):
+                raise InputError(
+                    f"the tie of op {name!r}: {what} must be a number from 0 to {MOST:g}, not {value}"
+                )
 
 
 def _reject_wrong_indices(problem: Problem) -> None:
@@ -113,7 +135,7 @@ def reject_large_sums(problem: Problem) -> None:
     rate = sum(getattr(problem, name).max(initial=0.0) for name in LINKS[1::2])
     often = np.maximum(np.diff(graph.consumer_ptr), problem.devices)
     _limit(often * (latency + problem.size * rate), "seconds", of_tensor, "the time of all its transfers")
-    for name in ("memory", "resident"):
+    for name in _held(problem):
         _limit(getattr(problem, name), "bytes", of_op, name)
     for name in ("flops", "bytes_read", "bytes_written", "param_bytes"):
         _limit(getattr(graph, name), "operations" if name == "flops" else "bytes", of_op, name)

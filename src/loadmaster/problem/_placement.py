@@ -32,7 +32,8 @@ class Placement:
     order : (n,) position of each op in the sequence of its device (smaller runs first), under ``concurrent``; None lets
         the execution model choose.
     call : (n,) which call of its accelerator an op belongs to, under ``offload`` (ignored for CPU ops); None lets the
-        execution model cut the calls.
+        execution model cut the calls. Under ``pipeline`` with microbatches, the stage of the op in the chain (ignored
+        for boundary ops); None makes every device one stage, in the order in which data flows.
     """
 
     device: IntArray

@@ -6,6 +6,7 @@ Plain functions of arrays; :class:`loadmaster.problem.Problem` keeps what they r
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.graph import Graph
@@ -40,17 +41,24 @@ def upward_rank(graph: Graph, mean_time: FloatArray, mean_link: FloatArray) -> F
     H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling for
     heterogeneous computing", IEEE TPDS 2002, equation 5.
     """
-    time, link = mean_time.tolist(), mean_link.tolist()
-    out_ptr, out_tensor = (a.tolist() for a in graph.outputs)
-    ptr, consumer = graph.consumer_ptr.tolist(), graph.consumer_op.tolist()
-    rank = [0.0] * graph.n
-    for v in graph.topological_order[::-1].tolist():
+    rank: FloatArray = _upward(
+        graph.topological_order, *graph.outputs, graph.consumer_ptr, graph.consumer_op, mean_time, mean_link
+    )
+    return rank
+
+
+@njit(cache=True, nogil=True)
+def _upward(order, out_ptr, out_tensor, ptr, consumer, time, link):  # type: ignore[no-untyped-def]
+    rank = np.zeros(len(time))
+    for i in range(len(order) - 1, -1, -1):
+        v = order[i]
         below = 0.0
-        for t in out_tensor[out_ptr[v] : out_ptr[v + 1]]:
-            for u in consumer[ptr[t] : ptr[t + 1]]:
-                below = max(below, link[t] + rank[u])
+        for j in range(out_ptr[v], out_ptr[v + 1]):
+            t = out_tensor[j]
+            for c in range(ptr[t], ptr[t + 1]):
+                below = max(below, link[t] + rank[consumer[c]])
         rank[v] = time[v] + below
-    return np.array(rank)
+    return rank
 
 
 def priority_order(graph: Graph, rank: list[int]) -> IntArray:

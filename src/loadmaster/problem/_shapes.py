@@ -33,6 +33,8 @@ def reject_bad_shapes(problem: Problem) -> None:
     }
     if problem.origin is not None:
         shapes["origin"] = (n, size)
+    if problem.kept is not None:
+        shapes["kept"] = (n,)
     for name, shape in shapes.items():
         array = getattr(problem, name)
         if array.shape != shape:

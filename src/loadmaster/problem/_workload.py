@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.errors import InputError
+from loadmaster.files import check_limit
 from loadmaster.graph.workload import Split, Workload
 from loadmaster.hardware import Cluster, Device
 from loadmaster.problem._model import ExecutionModel, Offload
@@ -30,6 +31,13 @@ def workload_problem(workload: Workload, model: ExecutionModel) -> Problem:
 
 
 def _problem(workload: Workload, model: ExecutionModel, k: int, cpus: int, provenance: str) -> Problem:
+    name, ops = workload.graph.name, workload.graph.n
+    check_limit("devices", k + cpus, f"{name}: asks for {k + cpus:,} devices")
+    check_limit(
+        "pairs",
+        ops * (k + cpus),
+        f"{name}: {ops:,} ops on {k + cpus:,} devices are {ops * (k + cpus):,} times",
+    )
     devices = [Device(f"acc{i}", "acc", capacity=workload.capacity) for i in range(k)]
     devices += [Device(f"cpu{i}", "cpu") for i in range(cpus)]
     is_acc = np.array([device.kind != "cpu" for device in devices])

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from loadmaster.arrays import BoolArray, IntArray
-from loadmaster.graph.order import topological_order
+from loadmaster.graph.order import distinct_pairs, topological_order
 from loadmaster.problem._evaluation import Violation
 from loadmaster.problem._model import Pipeline
 from loadmaster.problem._problem import Problem
@@ -54,9 +54,12 @@ def chain_arcs(problem: Problem) -> tuple[IntArray, IntArray]:
     These are the arcs between forward ops, and for classes that have backward ops only ("orphans") the arcs
     between backward ops mirrored: an arc u -> v that touches an orphan class becomes class(v) -> class(u).
     This is the graph whose ideals the dynamic program of Tarnawski et al. walks through. Arcs of boundary ops are
-    left out.
+    left out. With microbatches every arc between backward ops counts mirrored: gradients go back the way that the
+    activations came.
     """
     graph, of = problem.graph, problem.class_of
+    model = problem.model
+    every = isinstance(model, Pipeline) and model.microbatches > 0
     tail, head = forward_arcs(problem)
     pairs = [np.stack([of[tail], of[head]])]
     if graph.backward.any():
@@ -65,11 +68,12 @@ def chain_arcs(problem: Problem) -> tuple[IntArray, IntArray]:
         a, b = graph.arcs
         backward = graph.backward & ~graph.boundary
         both = backward[a] & backward[b]
-        orphan = ~has_forward[of[a]] | ~has_forward[of[b]]
+        orphan = ~has_forward[of[a]] | ~has_forward[of[b]] | every
         pairs.append(np.stack([of[b[both & orphan]], of[a[both & orphan]]]))
     arcs = np.concatenate(pairs, axis=1)
-    arcs = np.unique(arcs[:, arcs[0] != arcs[1]], axis=1)
-    return arcs[0].astype(np.int32), arcs[1].astype(np.int32)
+    apart = arcs[0] != arcs[1]
+    tail, head = distinct_pairs(arcs[0, apart], arcs[1, apart])
+    return tail, head
 
 
 def contiguity_violations(problem: Problem, device: IntArray) -> Iterator[Violation]:

@@ -19,6 +19,7 @@ from loadmaster.problem._model import Concurrent, Offload, Pipeline, Serial
 from loadmaster.problem._placement import Placement
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.contiguity import contiguity_violations
+from loadmaster.problem.step.plain import step
 
 __all__ = ["evaluate", "subgraph_seconds"]
 
@@ -33,6 +34,8 @@ def evaluate(problem: Problem, placement: Placement) -> Evaluation:
     match problem.model:
         case Serial():
             run = _serial(problem, device)
+        case Pipeline(microbatches=microbatches) if microbatches:
+            return _step(problem, placement, violations)
         case Pipeline():
             violations += contiguity_violations(problem, placement.device)
             run = _pipeline(problem, device)
@@ -163,6 +166,32 @@ def _pipeline(problem: Problem, device: list[int]) -> _Run:
     return run
 
 
+def _step(problem: Problem, placement: Placement, violations: list[Violation]) -> Evaluation:
+    """One step of microbatches: see :mod:`.step.plain`."""
+    found, model = step(problem, placement), problem.model
+    assert isinstance(model, Pipeline)
+    busy, comm = [0.0] * problem.devices, [0.0] * problem.devices
+    for stage in found.stages:
+        busy[stage.device] += model.microbatches * (stage.forward + stage.backward)
+    defined = math.isfinite(found.cost)
+    for message in found.messages if defined else ():
+        comm[message.target] += message.end - message.start
+    memory = np.array(found.memory or problem.memory_of(placement.device), np.float64)
+    violations += [*found.violations, *capacity_violations(problem, memory)]
+    return Evaluation(
+        cost=found.cost,
+        violations=tuple(violations),
+        busy=np.array(busy),
+        comm=np.array(comm),
+        load=np.array(busy),
+        memory=memory,
+        stages=tuple(found.stages),
+        actions=tuple(found.actions) if defined else (),
+        messages=tuple(found.messages) if defined else (),
+        reduced=tuple(found.reduced) if defined else (),
+    )
+
+
 def _priorities(problem: Problem) -> dict[int, int]:
     """Place of each op by falling upward rank, a sum of fractions, so that nothing is rounded; 0 comes first."""
     graph, devices = problem.graph, range(problem.devices)
@@ -190,7 +219,7 @@ def _concurrent(problem: Problem, placement: Placement) -> _Run:
     if any(math.isinf(problem.time[v, device[v]]) for v in range(problem.n)):
         return run
     ops = range(problem.n)
-    priority = _priorities(problem)
+    priority = problem.derived(_priorities)
     strict = placement.order is not None or model.schedule == "static"
     key = {v: (0, priority[v]) for v in ops}
     if placement.order is not None:

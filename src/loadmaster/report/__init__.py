@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     )
     from loadmaster.report._explain import explain_document, explain_tables, op_document, op_tables
     from loadmaster.report._html import html_report
-    from loadmaster.report._live import LiveProgress, describe_search, describe_training
+    from loadmaster.report._live import LiveProgress, describe_lessons, describe_search, describe_training
     from loadmaster.report._run_tables import (
         devices_table,
         optimized_tables,
         profile_document,
         profile_tables,
         run_tables,
+        torch_run_tables,
         zoo_table,
     )
+    from loadmaster.report._split_tables import split_tables
     from loadmaster.report._tables import (
         comparison_table,
         evaluation_tables,
@@ -47,6 +49,7 @@ __all__ = [
     "clusters_table",
     "coarsening_document",
     "comparison_table",
+    "describe_lessons",
     "describe_search",
     "describe_training",
     "devices_table",
@@ -69,7 +72,9 @@ __all__ = [
     "run_tables",
     "show",
     "solution_tables",
+    "split_tables",
     "to_json",
+    "torch_run_tables",
     "trace_document",
     "warm_table",
     "zoo_table",
@@ -84,7 +89,7 @@ _HOME = {
     ),
     **dict.fromkeys(("explain_document", "explain_tables", "op_document", "op_tables"), "_explain"),
     "html_report": "_html",
-    **dict.fromkeys(("LiveProgress", "describe_search", "describe_training"), "_live"),
+    **dict.fromkeys(("LiveProgress", "describe_lessons", "describe_search", "describe_training"), "_live"),
     **dict.fromkeys(
         (
             "devices_table",
@@ -92,6 +97,7 @@ _HOME = {
             "profile_document",
             "profile_tables",
             "run_tables",
+            "torch_run_tables",
             "zoo_table",
         ),
         "_run_tables",
@@ -108,6 +114,7 @@ _HOME = {
         ),
         "_tables",
     ),
+    "split_tables": "_split_tables",
     "trace_document": "_trace",
 }
 

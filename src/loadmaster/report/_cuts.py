@@ -35,7 +35,9 @@ def cuts(problem: Problem, placement: Placement) -> list[Cut]:
     targets: dict[int, list[int]] = {}
     for t, e in pairs.tolist():
         targets.setdefault(t, []).append(e)
-    through_host = isinstance(problem.model, Pipeline | Offload)
+    model = problem.model
+    step = isinstance(model, Pipeline) and model.microbatches > 0
+    through_host = isinstance(model, Pipeline | Offload) and not step
     found = []
     for t, ends in targets.items():
         d, size = int(device[graph.tensor_producer[t]]), problem.size[t]

@@ -35,8 +35,10 @@ def to_json(document: Any) -> str:
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def evaluation_document(problem: Problem, placement: Placement, evaluation: Evaluation) -> dict[str, Any]:
-    """What ``evaluate`` prints."""
+def evaluation_document(
+    problem: Problem, placement: Placement, evaluation: Evaluation, *, whole: bool = True
+) -> dict[str, Any]:
+    """What ``evaluate`` prints; not ``whole``: only what is said of the devices, not of every op and transfer."""
     names = problem.cluster.names
 
     def per_device(values: Any) -> dict[str, float | None]:
@@ -46,7 +48,7 @@ def evaluation_document(problem: Problem, placement: Placement, evaluation: Eval
         "cost": finite(evaluation.cost),
         "feasible": evaluation.feasible,
         "why": evaluation.why,
-        **_quality(problem, evaluation),
+        **(_quality(problem, evaluation) if whole else {}),
         "model": problem.model.name,
         "settings": problem.model.settings,
         "devices": _devices(problem),
@@ -64,7 +66,7 @@ def evaluation_document(problem: Problem, placement: Placement, evaluation: Eval
             }
             for violation in evaluation.violations
         ],
-        "transfers": _transfers(problem, placement, evaluation),
+        "transfers": _transfers(problem, placement, evaluation) if whole else [],
         "calls": [
             {
                 "device": names[call.device],
@@ -74,8 +76,61 @@ def evaluation_document(problem: Problem, placement: Placement, evaluation: Eval
             }
             for call in evaluation.calls
         ],
-        "schedule": _schedule(problem, placement, evaluation),
+        "schedule": _schedule(problem, placement, evaluation) if whole else None,
+        **_step(problem, evaluation),
         **placement_document(problem, placement),
+    }
+
+
+def _step(problem: Problem, evaluation: Evaluation) -> dict[str, Any]:
+    """Of one step of microbatches: its stages, what they do when, and how much of the time the ranks are idle."""
+    model, names = problem.model, problem.cluster.names
+    if not isinstance(model, Pipeline) or not model.microbatches:
+        return {}
+    ranks = {stage.device for stage in evaluation.stages}
+    busy = sum(float(evaluation.busy[d]) for d in ranks)
+    whole = evaluation.cost * len(ranks)
+    return {
+        "bubble": 1.0 - busy / whole if whole > 0 and np.isfinite(whole) else None,
+        "stages": [
+            {
+                "stage": number,
+                "device": names[stage.device],
+                "ops": [problem.graph.names[v] for v in stage.ops],
+                "forward": finite(stage.forward),
+                "backward": finite(stage.backward),
+                "in_flight": stage.in_flight,
+                "kept": stage.kept,
+                "checkpoint": stage.checkpoint,
+                "receives": stage.receives,
+                "returns": stage.returns,
+            }
+            for number, stage in enumerate(evaluation.stages)
+        ],
+        "actions": [
+            {
+                "device": names[action.device],
+                "stage": action.stage,
+                "microbatch": action.microbatch,
+                "pass": "backward" if action.backward else "forward",
+                "start": action.start,
+                "end": action.end,
+            }
+            for action in evaluation.actions
+        ],
+        "messages": [
+            {
+                "from": names[message.source],
+                "to": names[message.target],
+                "stage": message.stage,
+                "microbatch": message.microbatch,
+                "pass": "backward" if message.backward else "forward",
+                "start": message.start,
+                "end": message.end,
+            }
+            for message in evaluation.messages
+        ],
+        "reduced": [finite(end) for end in evaluation.reduced],
     }
 
 
@@ -116,6 +171,8 @@ def _transfers(problem: Problem, placement: Placement, evaluation: Evaluation) -
             "seconds": seconds,
         }
 
+    if isinstance(problem.model, Pipeline) and problem.model.microbatches:
+        return []  # they go in messages, hop by hop
     if not isinstance(problem.model, Pipeline | Offload):
         return [
             entry(t.tensor, t.source, t.target, t.start, t.end, t.end - t.start) for t in evaluation.transfers

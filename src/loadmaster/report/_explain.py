@@ -13,6 +13,7 @@ from loadmaster.plan import finite
 from loadmaster.problem import Evaluation, Problem, Solution, evaluate
 from loadmaster.report._critical import critical_path, waits
 from loadmaster.report._cuts import cuts
+from loadmaster.report._gap import gap_document, gap_sentences
 from loadmaster.report._moves import move_costs
 from loadmaster.report._tables import _bound, _facts, _model, _table
 from loadmaster.report._whatif import noise_document, what_if_documents
@@ -47,6 +48,7 @@ def explain_document(
         "bound_by": solution.bound_by,
         "gap": solution.gap,
         "optimal": solution.optimal,
+        "open": gap_document(problem, solution, evaluation),
         "bottleneck": _bottleneck(problem, evaluation),
         "critical_path": _critical_document(problem, solution, evaluation),
         "cuts": [
@@ -153,6 +155,7 @@ def explain_tables(document: Mapping[str, Any]) -> RenderableType:
     facts = {
         "cost": seconds_text(document["cost"]),
         "bound": _bound(document),
+        **({"why a gap": " ".join(said)} if (said := gap_sentences(document["open"])) else {}),
         "model": _model(document),
         "busiest": f"{worst['device']}: compute {seconds_text(worst['compute'])}, "
         f"transfers {seconds_text(worst['comm'])}",

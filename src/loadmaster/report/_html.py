@@ -22,6 +22,8 @@ TIMELINE_NOTE = {
     "transfers without slack that determines the makespan.",
     "pipeline": "A stream of samples: every device does its share once per sample. The longest bar sets the "
     "throughput; the space after the other bars is idle time.",
+    "step": "One step of microbatches: every rank runs the forward (full) and backward (pale) passes of its stages in "
+    "the order of the schedule; what is empty is the bubble. Below, the messages between ranks.",
     "offload": "Accelerators run sets of ops as calls: a call fetches its inputs, computes and writes back. "
     "The black outline is the critical path.",
 }
@@ -58,7 +60,7 @@ def html_report(
         "STYLE": page.joinpath("page.css").read_text("utf-8"),
         "FIGURES": sections.figures(problem, best, evaluation, measured),
         "MEASURED": sections.measured_section(measured),
-        "TIMELINE_NOTE": escape(TIMELINE_NOTE[problem.model.name]),
+        "TIMELINE_NOTE": escape(TIMELINE_NOTE["step" if evaluation.actions else problem.model.name]),
         "CUTS": sections.cuts_table(problem, best.placement),
         "PLACERS": sections.placers_table(solutions, failures or {}),
         "CONVERGENCE": sections.convergence_svg(solutions),

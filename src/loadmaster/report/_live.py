@@ -10,7 +10,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from loadmaster.units import percent, seconds_text
 
-__all__ = ["LiveProgress", "describe_search", "describe_training"]
+__all__ = ["LiveProgress", "describe_lessons", "describe_search", "describe_training"]
 
 PATIENCE = 2.0
 """Seconds of silence before anything is shown."""
@@ -118,3 +118,11 @@ def describe_training(state: TrainingState | None) -> str:
         return "compiling kernels and sampling problems …"
     gain = ", ".join(f"{kind} {100 * value:+.2f} %" for kind, value in state.gain.items())
     return f"generation {state.generation:,}  {state.seconds:.0f} s  cost vs start: {gain}"
+
+
+def describe_lessons(state: TrainingState | None) -> str:
+    """One line about where a pre-training by imitation stands."""
+    if state is None:
+        return "compiling kernels and sampling problems …"
+    values = ", ".join(f"{name} {value:.4g}" for name, value in state.gain.items())
+    return f"step {state.generation:,}  {state.seconds:.0f} s  {values}"

@@ -80,6 +80,13 @@ def page_data(
         "load": [_number(x) for x in evaluation.load.tolist()],
         "node": NODE,
         "critical": [[step.kind, step.index, step.because] for step in steps],
+        "actions": [
+            [a.device, a.stage, a.microbatch, int(a.backward), a.start, a.end] for a in evaluation.actions
+        ],
+        "messages": [
+            [m.source, m.target, m.stage, m.microbatch, int(m.backward), m.start, m.end]
+            for m in evaluation.messages
+        ],
         "calls": [[call.device, list(call.ops), call.start, call.end] for call in evaluation.calls],
     }
     if evaluation.start is not None and evaluation.end is not None:

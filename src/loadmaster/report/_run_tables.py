@@ -11,7 +11,7 @@ from rich.text import Text
 
 from loadmaster.plan import finite
 from loadmaster.report._tables import _facts, _table
-from loadmaster.units import percent, seconds_text
+from loadmaster.units import bytes_text, percent, seconds_text
 
 if TYPE_CHECKING:
     from loadmaster.runtime.openvino import ModelProfile
@@ -22,6 +22,7 @@ __all__ = [
     "profile_document",
     "profile_tables",
     "run_tables",
+    "torch_run_tables",
     "zoo_table",
 ]
 
@@ -56,10 +57,19 @@ def devices_table(document: Mapping[str, Any]) -> RenderableType:
     for entry in document["virtual"]:
         core = "any" if entry["core"] is None else str(entry["core"])
         what = f"{entry['plugin']}, core {core}, {entry['threads']} thread{'s' * (entry['threads'] != 1)}"
+        if entry.get("node"):
+            what = f"{entry['node']}: {what}"
         if entry.get("speed", 1.0) != 1.0:
             what += f", {entry['speed']:g}x speed"
         table.add_row(Text(entry["name"]), Text(what), entry["precision"], "")
-    return table
+    if "nodes" not in document:
+        return table
+    nodes = _table("node", "host", "cores", "memory", right=("cores", "memory"))
+    for entry in document["nodes"]:
+        nodes.add_row(
+            Text(entry["name"]), Text(entry["host"]), str(entry["cores"]), bytes_text(entry["memory"])
+        )
+    return Group(table, Text(), nodes)
 
 
 def profile_document(profile: ModelProfile) -> dict[str, Any]:
@@ -278,3 +288,35 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
             str(found["kept"]),
         )
     return Group(_facts(facts), table)
+
+
+def torch_run_tables(document: Mapping[str, Any]) -> RenderableType:
+    """What ``run --runtime torch`` prints."""
+    verified = document["verified"]
+    worst = max(verified["errors"].values(), default=0.0)
+    what = "training" if document["training"] else "inference"
+    facts = _facts(
+        {
+            "model": f"{document['model']}, {what}",
+            "engine": f"torch {document['torch']}, {document['schedule']}, {document['backend']}",
+            "microbatches": str(document["microbatches"]),
+            "equal": f"{verified['tensors']} tensors within {worst:.1e} of the unsplit model "
+            f"({verified['tolerance']:g} is allowed; compared with {verified['reference']})",
+            "control": f"with {verified['control']['changed']} changed by 1 % they differ by "
+            f"{verified['control']['error']:.1e}",
+            "step": f"{seconds_text(document['median'])} (from {seconds_text(document['low'])} to "
+            f"{seconds_text(document['high'])}, {len(document['steps'])} steps)",
+            "predicted": f"{seconds_text(document['predicted'])} ({document['prediction']})",
+        }
+    )
+    table = _table("rank", "device", "ops", "CPU time of a step", "peak memory", right=("rank", "ops"))
+    for stage in document["stages"]:
+        rank = stage["rank"]
+        table.add_row(
+            str(rank),
+            Text(stage["device"]),
+            f"{stage['ops']:,}",
+            seconds_text(document["cpu"][rank]),
+            bytes_text(document["memory"][rank]),
+        )
+    return Group(facts, table)

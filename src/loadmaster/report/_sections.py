@@ -11,6 +11,7 @@ import numpy as np
 
 from loadmaster.problem import Evaluation, Placement, Problem, Solution
 from loadmaster.report._cuts import cuts
+from loadmaster.report._gap import gap_document, gap_sentences
 from loadmaster.report._palette import device_colours
 from loadmaster.report._tables import STOPPED
 from loadmaster.units import bytes_text, percent, seconds_text
@@ -63,17 +64,19 @@ def figures(
     cut = cuts(problem, solution.placement)
     moved = sum(problem.graph.tensor_bytes[c.tensor] * len(c.targets) for c in cut)
     used = len(np.unique(solution.placement.device))
+    proof, *search = gap_sentences(gap_document(problem, solution, evaluation)) or [f"by {solution.bound_by}"]
+    effort = " ".join([_effort(solution), *search])
     cards = [
         (
-            unit[problem.model.name],
+            "time of one step" if evaluation.stages else unit[problem.model.name],
             seconds_text(solution.cost),
             f'<span class="meter" role="img" aria-label="{share:.0%} of the cost is proven necessary">'
             f'<i style="width:{100 * share:.1f}%"></i></span>{escape(gap)}',
         ),
-        ("proven lower bound", seconds_text(solution.bound), escape(f"by {solution.bound_by}")),
+        ("proven lower bound", seconds_text(solution.bound), escape(proof)),
         ("devices used", f"{used} of {problem.devices}", escape(_loads(problem, evaluation))),
         ("transferred tensors", f"{len(cut):,}", escape(f"{bytes_text(moved)} in total" if moved else "")),
-        ("found by", escape(solution.found_by or solution.method), escape(_effort(solution))),
+        ("found by", escape(solution.found_by or solution.method), escape(effort)),
     ]
     found = (measured or {}).get("cost", (measured or {}).get("median"))
     if measured and isinstance(found, int | float):
@@ -112,19 +115,28 @@ def measured_section(measured: Mapping[str, Any] | None) -> str:
     if not isinstance(lines, Sequence) or isinstance(lines, str):
         return ""
     known = [line for line in lines if isinstance(line, Mapping)]
-    first = next((line["median"] for line in known if _seconds(line.get("median"))), None)
+    first = next((line for line in known if _seconds(line.get("median"))), None)
     rows = []
     for line in known:
         name, median = escape(str(line.get("name", ""))), line.get("median")
         if first is None or not _seconds(median):
-            rows.append([name, escape(str(line.get("why", ""))), "", ""])
+            rows.append([name, escape(str(line.get("why", ""))), "", "", "", ""])
             continue
-        between = _interval(line) if _seconds(line.get("low")) and _seconds(line.get("high")) else ""
-        rows.append([name, seconds_text(median), escape(between), f"{first / median:.2f}x"])
+        known_interval = all(_seconds(each.get(end)) for each in (line, first) for end in ("low", "high"))
+        between = _interval(line) if known_interval else ""
+        speed = f"{first['median'] / median:.2f}x"
+        if known_interval and line is not first and _overlap(line, first):
+            speed += " (noise)"
+        counts = [str(line[key]) if _seconds(line.get(key)) else "" for key in ("submodels", "kept")]
+        rows.append([name, seconds_text(median), escape(between), speed, *counts])
     if not rows:
         return ""
-    head = ["what ran", "median", "95 % interval", "speed-up"]
+    head = ["what ran", "median", "95 % interval", "speed-up", "pieces", "runs"]
     return f'<section id="measured"><h2>Measured</h2>{table(head, rows)}</section>'
+
+
+def _overlap(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return bool(a["low"] <= b["high"] and b["low"] <= a["high"])
 
 
 def _seconds(value: Any) -> bool:

@@ -83,6 +83,28 @@ def _device_table(evaluation: Mapping[str, Any]) -> Table:
     return table
 
 
+def _stage_table(evaluation: Mapping[str, Any]) -> list[RenderableType]:
+    """The stages of one step of microbatches, and the bubble; nothing elsewhere."""
+    if not evaluation.get("stages"):
+        return []
+    columns = ("stage", "device", "ops", "forward", "backward", "in flight", "kept each", "checkpoint")
+    table = _table(*columns, right=("stage", "ops", *columns[3:7]))
+    for stage in evaluation["stages"]:
+        table.add_row(
+            str(stage["stage"]),
+            Text(stage["device"]),
+            str(len(stage["ops"])),
+            seconds_text(stage["forward"]) if stage["forward"] is not None else "–",
+            seconds_text(stage["backward"]) if stage["backward"] is not None else "–",
+            str(stage["in_flight"]),
+            bytes_text(stage["kept"]),
+            "yes" if stage["checkpoint"] else "",
+        )
+    if evaluation["bubble"] is None:
+        return [table]
+    return [table, Text(f"bubble: the ranks compute {percent(1.0 - evaluation['bubble'])} of the step")]
+
+
 def solution_tables(document: Mapping[str, Any], evaluation: Mapping[str, Any]) -> RenderableType:
     """What ``place`` prints."""
     effort = f"{document['evaluations']:,} evaluations in {seconds_text(document['seconds'])}"
@@ -94,7 +116,7 @@ def solution_tables(document: Mapping[str, Any], evaluation: Mapping[str, Any]) 
         "method": f"{document['method']}{found}, seed {document['seed']}",
         "search": f"{effort} ({STOPPED[document['stopped']]})",
     }
-    return Group(_facts(facts), _device_table(evaluation))
+    return Group(_facts(facts), _device_table(evaluation), *_stage_table(evaluation))
 
 
 def evaluation_tables(document: Mapping[str, Any]) -> RenderableType:
@@ -112,7 +134,7 @@ def evaluation_tables(document: Mapping[str, Any]) -> RenderableType:
     parts += [Text(f"  × {text}") for text in why[:MOST_ROWS]]
     if len(why) > MOST_ROWS:
         parts.append(Text(f"  × and {len(why) - MOST_ROWS} more"))
-    return Group(*parts, _device_table(document))
+    return Group(*parts, _device_table(document), *_stage_table(document))
 
 
 def comparison_table(documents: Sequence[Mapping[str, Any]]) -> RenderableType:

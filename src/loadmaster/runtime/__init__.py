@@ -6,13 +6,13 @@ plans. An engine has a folder of its own (:mod:`~loadmaster.runtime.openvino`,
 :class:`ModelHost`, which is that worker's end, and a :class:`MeasuredEvaluator`.
 """
 
+from loadmaster.graph import draw_input
 from loadmaster.runtime._cache import Cache, model_hash
-from loadmaster.runtime._cores import allowed_cores, busy_ticks, calmest_core
+from loadmaster.runtime._cores import allowed_cores, busy_ticks, calmest_core, end_with_parent
 from loadmaster.runtime._engines import ENGINES, engine
 from loadmaster.runtime._evaluator import MeasuredEvaluator, Result
 from loadmaster.runtime._flow import Flow, Job
 from loadmaster.runtime._host import Executor, ModelHost
-from loadmaster.runtime._inputs import draw_input
 from loadmaster.runtime._link_costs import LinkFit, fit_link, measure_link, split_features
 from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._measuring import Latency, Measurement, Sample, machine_is_busy
@@ -53,6 +53,7 @@ __all__ = [
     "corrected",
     "cut",
     "draw_input",
+    "end_with_parent",
     "engine",
     "fit_link",
     "fit_overlap",

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from loadmaster.errors import InputError
+from loadmaster.files import check_regular
 
 __all__ = ["Cache", "default_path", "model_hash"]
 
@@ -64,6 +65,8 @@ class Cache:
             raise InputError(
                 f"{self.path}: is a folder, give the name of a file as the cache", option="--cache"
             )
+        if self.path.exists():
+            check_regular(self.path, "model")
         writable = os.access(self.path if self.path.exists() else self.path.parent, os.W_OK)
         if not writable and not self.path.exists():
             raise InputError(

@@ -5,7 +5,10 @@ Pinning and the time that a process waited for a core are Linux's. Elsewhere mod
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -13,7 +16,16 @@ from pathlib import Path
 
 from loadmaster.errors import UnsupportedError
 
-__all__ = ["allowed_cores", "busy_ticks", "calmest_core", "pin", "require_pinning"]
+__all__ = ["allowed_cores", "busy_ticks", "calmest_core", "end_with_parent", "pin", "require_pinning"]
+
+DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
+
+def end_with_parent(how: signal.Signals = signal.SIGKILL) -> None:
+    """Have this process end, by a signal, when the one that started it is gone, however it went."""
+    with contextlib.suppress(OSError, AttributeError):  # Linux only; elsewhere the end of the input does it
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, how)
 
 
 def allowed_cores() -> list[int]:

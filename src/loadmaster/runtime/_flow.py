@@ -122,6 +122,12 @@ class Flow:
                 raise RunError("the model is closed")
             return self._free.popleft()
 
+    def give_back(self, slot: int) -> None:
+        """Free a reserved slot that could not be filled."""
+        with self._lock:
+            self._free.append(slot)
+            self._free_slot.notify()
+
     def submit(self, slot: int) -> Request:
         """Start a request in a reserved slot."""
         jobs = self._slots[slot]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from loadmaster.runtime._deadline import within
 from loadmaster.runtime._measuring import timed
 from loadmaster.runtime._tolerance import Agreement, agreement
 from loadmaster.runtime._verifying import Difference, difference
@@ -74,10 +76,11 @@ class ModelHost(ABC):
         """What an error of the engine's says, in one line."""
         return " ".join(str(error).split())[:300] or type(error).__name__
 
-    def load(self, key: str, how: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Make an executor ready, and run it once."""
+    def load(self, key: str, how: str, options: dict[str, Any], seconds: float = math.inf) -> dict[str, Any]:
+        """Make an executor ready, and run it once; not if compiling takes longer than some ``seconds``."""
         began = time.perf_counter()
-        executor = self.executor(how, options)
+        with within(seconds):
+            executor = self.executor(how, options)
         executor.feed(self.inputs(0))
         _once(executor)
         self.executors[key] = executor
@@ -120,7 +123,10 @@ class ModelHost(ABC):
     def sample(
         self, keys: list[str], rounds: int, seconds: float, clock: str = "wall"
     ) -> list[tuple[str, float, float]]:
-        """Rounds of one run of each, at most so many, until some seconds are over: (key, seconds, lost)."""
+        """Rounds of one run of each, at most so many, until some seconds are over: (key, seconds, lost).
+
+        At least one run: the time may be over in the middle of a round.
+        """
         found = []
         end = time.perf_counter() + seconds
         for _ in range(rounds):
@@ -129,8 +135,8 @@ class ModelHost(ABC):
                 _once(executor)  # what the one before left in the caches is not its to pay
                 sample = executor.timed(clock) if hasattr(executor, "timed") else timed(executor.infer)
                 found.append((key, sample.seconds, sample.lost))
-            if time.perf_counter() >= end:
-                break
+                if time.perf_counter() >= end:
+                    return found
         return found
 
     def latencies(self, key: str) -> list[float]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.graph import Graph
@@ -85,6 +84,8 @@ def fit_link(
 ) -> tuple[float, float]:
     """Latency and rate >= 0 that make ``computed + cuts * latency + size * rate`` closest to ``measured``,
     in relative terms."""
+    from scipy.optimize import nnls
+
     columns = np.stack([cuts, size], axis=1) / measured[:, None]
     scale = np.maximum(columns.max(axis=0), 1e-300)
     found, _ = nnls(columns / scale, (measured - computed) / measured)

@@ -24,7 +24,8 @@ class Finding:
     """One thing about a plan. An ``error`` keeps it from being run, a ``warning`` costs time."""
 
     rule: str
-    """``stale-hash``, ``unsupported``, ``constraint``, ``constant``, ``fused``, ``cycle`` or ``ping-pong``."""
+    """``stale-hash``, ``unsupported``, ``constraint``, ``constant``, ``fused``, ``cycle``, ``ping-pong``; of a run
+    on several machines ``slow-node``."""
     level: str
     text: str
     ops: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ is no substitute: caches and memory are still shared, so its numbers say so wher
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +26,10 @@ __all__ = [
     "Measurement",
     "Sample",
     "bootstrap",
+    "lost_since",
     "machine_is_busy",
     "run_queue_wait",
+    "run_queue_waits",
     "summarise",
     "timed",
     "undisturbed",
@@ -76,15 +78,29 @@ def machine_is_busy(seconds: float = 0.2) -> bool:
     return timed(spin).lost > BUSY * seconds
 
 
-def run_queue_wait() -> float:
-    """Seconds that the threads of this process have waited for a core; 0 where the system does not say."""
-    total, tasks = 0, Path("/proc/self/task")
+def run_queue_waits() -> dict[str, float]:
+    """Seconds that each thread of this process has waited for a core; none where the system does not say."""
+    found, tasks = {}, Path("/proc/self/task")
     for task in tasks.iterdir() if tasks.is_dir() else ():
         try:
-            total += int((task / "schedstat").read_text().split()[1])
+            found[task.name] = int((task / "schedstat").read_text().split()[1]) * 1e-9
         except (OSError, IndexError, ValueError):  # the thread has ended, or this system keeps no such file
             continue
-    return total * 1e-9
+    return found
+
+
+def run_queue_wait() -> float:
+    """Seconds that the threads of this process have waited for a core, added up."""
+    return sum(run_queue_waits().values())
+
+
+def lost_since(before: Mapping[str, float], *, stream: bool) -> float:
+    """What a run of several threads lost at most: all that they waited since then.
+
+    Of a stream, what the thread that waited longest did: the others catch up while the busiest device works.
+    """
+    waited = [now - before.get(thread, 0.0) for thread, now in run_queue_waits().items()]
+    return max(waited, default=0.0) if stream else sum(waited)
 
 
 @dataclass(frozen=True)

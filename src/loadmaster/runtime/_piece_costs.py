@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from loadmaster.arrays import FloatArray
 from loadmaster.problem import Problem, Serial
@@ -43,6 +42,8 @@ class OverlapFit:
     median_residual: float = 0.0
     total_residual: float = 0.0
     """Of all submodels added up."""
+    links: bool = False
+    """Whether the links of the problem come on top: between machines they do, within one they are in the rest."""
 
     def document(self) -> dict[str, Any]:
         """As plain values."""
@@ -53,12 +54,16 @@ class OverlapFit:
 
         ``price`` multiplies what a cut costs, to look for plans with fewer of them.
         """
-        apart = ~np.eye(problem.devices, dtype=bool)
+        apart = ~np.eye(problem.devices, dtype=bool) * 1.0
+        latency = apart * (self.piece + self.wait)
+        rate = apart * 2 * self.rate
+        if self.links:
+            latency, rate = latency + problem.latency, rate + problem.rate
         return replace(
             problem,
             time=problem.time * self.slowdown,
-            latency=np.where(apart, price * (self.piece + self.wait), 0.0),
-            rate=np.where(apart, price * 2 * self.rate, 0.0),
+            latency=price * latency,
+            rate=price * rate,
         )
 
 
@@ -96,6 +101,29 @@ def piece_features(
     return seconds, moved, waits
 
 
+def delays(problem: Problem, pieces: Sequence[Piece]) -> dict[tuple[int, int], float]:
+    """(piece, one that reads it) -> seconds on the link between their devices."""
+    graph = problem.graph
+    found: dict[tuple[int, int], float] = {}
+    inside: list[list[int]] = [[] for _ in range(graph.n)]
+    for number, piece in enumerate(pieces):
+        for op in piece.ops:
+            inside[graph.index[op]].append(number)
+    readers, first = graph.consumer_op.tolist(), graph.consumer_ptr.tolist()
+    for t, producer in enumerate(graph.tensor_producer.tolist()):
+        makers = inside[producer]
+        outside = {n for v in readers[first[t] : first[t + 1]] for n in inside[v]}.difference(makers)
+        for number in outside if makers else ():
+            e = problem.cluster.index[pieces[number].device]
+            own = (maker for maker in makers if pieces[maker].device == pieces[number].device)
+            source = next(own, makers[0])
+            d = problem.cluster.index[pieces[source].device]
+            if d != e:
+                taken = float(problem.latency[d, e] + problem.size[t] * problem.rate[d, e])
+                found[source, number] = max(found.get((source, number), 0.0), taken)
+    return found
+
+
 def fit_overlap(problem: Problem, traced: Sequence[Traced], start: OverlapFit) -> OverlapFit:
     """Fit to traces.
 
@@ -112,6 +140,8 @@ def fit_overlap(problem: Problem, traced: Sequence[Traced], start: OverlapFit) -
         return start
     weight = 1 / np.sqrt(np.maximum(measured, 1e-6))  # between absolute and relative error
     scale = np.maximum((matrix * weight[:, None]).max(axis=0), 1e-300)
+    from scipy.optimize import nnls
+
     found, _ = nnls(matrix * weight[:, None] / scale, measured * weight)
     slowdown, piece, rate = (found / scale).tolist()
     if slowdown <= 0:
@@ -125,6 +155,7 @@ def fit_overlap(problem: Problem, traced: Sequence[Traced], start: OverlapFit) -
         len(measured),
         float(np.median(np.abs(predicted - measured) / np.maximum(measured, 1e-9))),
         float(abs(predicted.sum() - measured.sum()) / measured.sum()),
+        start.links,
     )
 
 
@@ -163,6 +194,13 @@ def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, items
     sequence: list[list[int]] = [[] for _ in range(problem.devices)]
     for number, d in enumerate(device):
         sequence[d].append(number)
-    first = simulate(sequence, taken, waits, device, piece=0.0, wait=fit.wait)[0]
+    links = delays(problem, pieces) if fit.links else {}
+    first = simulate(sequence, taken, waits, device, piece=0.0, wait=fit.wait, delay=links)[0]
     load = float(np.bincount(device, taken).max())
+    if links:  # a link brings one tensor at a time, while the devices compute
+        busy: dict[tuple[int, int], float] = {}
+        for (source, reader), spent in links.items():
+            ends = device[source], device[reader]
+            busy[ends] = busy.get(ends, 0.0) + spent
+        load = max(load, *busy.values())
     return load + (first - load) / items

@@ -6,7 +6,7 @@ A piece ends where another device waits for it, unless waiting a little longer c
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -209,11 +209,13 @@ def simulate(
     *,
     piece: float,
     wait: float,
+    delay: Mapping[tuple[int, int], float] | None = None,
 ) -> tuple[float, list[float]]:
     """When everything is done if each device keeps to its sequence, and when each piece ends.
 
-    Infinite where the sequences wait for each other.
+    ``delay``: (piece, one that waits for it) -> seconds on a link. Infinite where the sequences wait for each other.
     """
+    slow = delay or {}
     end = [-1.0] * len(seconds)
     at = [0] * len(sequence)
     free = [0.0] * len(sequence)
@@ -227,7 +229,9 @@ def simulate(
                 for source in waits[u]:
                     if end[source] < 0:
                         break
-                    start = max(start, end[source] + (device[source] != d) * wait)
+                    start = max(
+                        start, end[source] + (device[source] != d) * wait + slow.get((source, u), 0.0)
+                    )
                 else:
                     end[u] = free[d] = start + seconds[u] + piece
                     at[d] += 1

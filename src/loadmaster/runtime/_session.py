@@ -90,12 +90,14 @@ class Session(ABC):
 
     tolerance: Tolerance | None = None
     """By which what computes in less than f32 is judged against f32; None: by what its own precision changes."""
+    stream = False
+    """Whether what is compared is the time per request of a stream, not that of one request."""
 
     def __init__(self, host: str, *, cores: Iterable[int], clock: str = "wall", **opening: Any) -> None:
         if clock not in CLOCKS:
             raise InputError(f"the clock {clock!r} is unknown: choose one of {', '.join(CLOCKS)}")
         self.clock = clock
-        self.worker = Worker(cores, host)
+        self.worker = self.start(host, cores)
         self._keys = itertools.count()
         self._references: dict[str, Candidate] = {}
         try:
@@ -104,6 +106,10 @@ class Session(ABC):
         except BaseException:
             self.worker.close()
             raise
+
+    def start(self, host: str, cores: Iterable[int]) -> Worker:
+        """What answers: a process of this machine, unless an engine has others."""
+        return Worker(cores, host)
 
     # -- candidates ------------------------------------------------------------------------------------------
 
@@ -128,8 +134,13 @@ class Session(ABC):
     def unplaced(self, precision: str) -> Candidate:
         """The model as it is, at a precision: what outputs are compared with."""
 
-    def load(self, how: str, *, limit: float | None = None, **options: Any) -> Candidate:
+    def load(
+        self, how: str, *, limit: float | None = None, seconds: float = math.inf, **options: Any
+    ) -> Candidate:
         """Make a way to run the model ready.
+
+        After ``limit`` seconds the worker is ended, with all that it holds. After ``seconds`` no further submodel is
+        compiled, and the worker goes on.
 
         Raises
         ------
@@ -137,7 +148,7 @@ class Session(ABC):
         """
         what, precision = self.describe(how, options)
         key = f"{how}{next(self._keys)}"
-        loaded = self.worker.ask("load", limit=limit, key=key, how=how, options=options)
+        loaded = self.worker.ask("load", limit=limit, key=key, how=how, options=options, seconds=seconds)
         return Candidate(self, key, what, precision, loaded)
 
     def reference(self, precision: str) -> Candidate:
@@ -186,27 +197,57 @@ class Session(ABC):
         WrongOutputError : the outputs of one are wrong: then there are no times.
         BusyError : other work disturbed most samples.
         """
+        options: dict[str, Any] = {"samples": samples, "limit": limit, "until": until, "fewest": fewest}
+        measured = self.measure_most(candidates, **options, give_up=give_up)
+        return [found for found in measured if found is not None]  # none is optional
+
+    def measure_most(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        optional: Sequence[Candidate] = (),
+        samples: int = SAMPLES,
+        limit: float | None = None,
+        until: float = math.inf,
+        fewest: int = SAMPLES,
+        give_up: float = math.inf,
+    ) -> list[Measurement | None]:
+        """As :meth:`measure`, but nobody waits for the ``optional`` ones: None where all samples were disturbed.
+
+        Raises
+        ------
+        WrongOutputError : the outputs of one are wrong: then there are no times.
+        BusyError : other work disturbed most samples.
+        """
         for candidate in candidates:
             candidate.verify()
         found: dict[str, list[Sample]] = {candidate.key: [] for candidate in candidates}
         items = {candidate.key: candidate.items for candidate in candidates}
         keys, clean = list(found), 0
+        needed = [candidate.key for candidate in candidates if candidate not in optional]
         while True:
-            seconds = SLICE if clean < fewest else min(SLICE, max(0.0, until - time.monotonic()))
+            seconds = min(SLICE, max(0.0, until - time.monotonic()))
             asked = {"keys": keys, "rounds": max(1, samples - clean), "seconds": seconds, "clock": self.clock}
             for key, taken, lost in self.worker.ask("sample", limit=limit, **asked):
                 found[key].append(undisturbed(taken / items[key], lost / items[key], self.clock))
-            clean = min(sum(sample.clean for sample in each) for each in found.values())
-            tried = max(len(each) for each in found.values())
-            if clean >= samples or (clean >= fewest and time.monotonic() >= until):
+            clean = min(sum(sample.clean for sample in found[key]) for key in needed)
+            tried = max(len(found[key]) for key in needed)
+            enough = tried >= samples * (1 + TRIES)
+            if clean >= samples or (clean >= fewest and (enough or time.monotonic() >= until)):
                 break
-            if tried >= samples * (1 + TRIES) or (tried > fewest and time.monotonic() >= give_up):
+            if enough or (clean < fewest < tried and time.monotonic() >= give_up):
                 raise BusyError(
                     f"the machine is too busy to measure: only {clean} of {tried} samples were clean "
                     f"on core {', '.join(map(str, self.worker.cores))}; stop other work, or try later"
                 )
-            keys = keys[1:] + keys[:1]  # nobody is always behind the same neighbour
-        return [summarise(found[c.key], submodels=c.submodels, clock=self.clock) for c in candidates]
+            # Nobody is always behind the same neighbour, and after a round that was cut short the others come first.
+            keys = sorted(keys[1:] + keys[:1], key=lambda key: len(found[key]))
+        return [
+            summarise(found[c.key], submodels=c.submodels, clock=self.clock)
+            if any(sample.clean for sample in found[c.key])
+            else None
+            for c in candidates
+        ]
 
     def close(self) -> None:
         """End the worker."""

@@ -87,10 +87,10 @@ class Worker:
         good, value = pickle.loads(content)
         if good:
             return value
-        name, text = value
+        name, text, option = value
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, LoadmasterError):
-            raise kind(text)
+            raise kind(text, option=option)
         raise RunError(f"{command} failed: {text}")
 
     def _read(self, count: int, command: str, limit: float | None) -> bytes:

@@ -7,24 +7,19 @@ on standard input and on what was standard output (which an engine is free to wr
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import importlib
 import os
 import pickle
-import signal
 import struct
 import sys
 from typing import Any, BinaryIO
 
 from loadmaster.errors import LoadmasterError
-from loadmaster.runtime._cores import pin
+from loadmaster.runtime._cores import end_with_parent, pin
 
 __all__ = ["LENGTH", "receive", "send"]
 
 LENGTH = struct.Struct("<Q")
-DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
 
 
 def send(stream: BinaryIO, value: Any) -> None:
@@ -50,14 +45,9 @@ def _exactly(stream: BinaryIO, count: int) -> bytes:
     return bytes(content)
 
 
-def _end_with_parent() -> None:
-    with contextlib.suppress(OSError, AttributeError):  # Linux only; elsewhere the end of the input does it
-        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
-
-
 def main() -> None:
     """Answer requests until standard input ends."""
-    _end_with_parent()
+    end_with_parent()
     pin(int(core) for core in sys.argv[1].split(","))  # before the engine counts the cores
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -73,7 +63,8 @@ def main() -> None:
             answer = (True, getattr(host, command)(**arguments))
         except Exception as error:
             ours = isinstance(error, LoadmasterError)
-            answer = (False, (type(error).__name__, str(error) if ours else host.said(error)))
+            option = getattr(error, "option", "")
+            answer = (False, (type(error).__name__, str(error) if ours else host.said(error), option))
         send(answers, answer)
 
 

@@ -43,6 +43,7 @@ versions. Killed and started again it runs only what is missing; ``--fresh`` beg
 from loadmaster.studies.harness.page import Page, number, percent, ratio, require_plots
 from loadmaster.studies.harness.placing import placed, solved
 from loadmaster.studies.harness.provenance import machine, versions
+from loadmaster.studies.harness.regret import draw_curves, read_regrets, regret_curves, regrets
 from loadmaster.studies.harness.rows import Rows
 from loadmaster.studies.harness.study import Case, Outcome, Row, Scope, Study, run_cases
 from loadmaster.studies.papers import STUDIES, reproduce
@@ -56,11 +57,15 @@ __all__ = [
     "Rows",
     "Scope",
     "Study",
+    "draw_curves",
     "machine",
     "number",
     "percent",
     "placed",
     "ratio",
+    "read_regrets",
+    "regret_curves",
+    "regrets",
     "reproduce",
     "require_plots",
     "run_cases",

@@ -2,7 +2,8 @@
 
 - :class:`PlacerConformance`: what every placer must do, as a pytest class.
 - ``reference`` (:mod:`loadmaster.problem.reference`): the four execution models in plain Python.
-- :func:`brute_force`: the best of all placements of a small problem.
+- :func:`brute_force`: the best of all placements of a small problem; :func:`optimum`: its cost, for larger ones.
+- :func:`drawn_problem`: small random problems by number.
 - :mod:`~loadmaster.testing.strategies`: random problems and placements for hypothesis.
 
 pytest and hypothesis are imported with the names that need them, and nowhere else in Loadmaster.
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from loadmaster.testing import strategies
     from loadmaster.testing._brute_force import brute_force
     from loadmaster.testing._conformance import PlacerConformance
+    from loadmaster.testing._drawn import drawn_problem
+    from loadmaster.testing._pruned import optimum
     from loadmaster.testing._repeating import assert_runs_repeat
     from loadmaster.testing.strategies import graphs, models, placements, problems
 
@@ -25,8 +28,10 @@ __all__ = [
     "PlacerConformance",
     "assert_runs_repeat",
     "brute_force",
+    "drawn_problem",
     "graphs",
     "models",
+    "optimum",
     "placements",
     "problems",
     "reference",
@@ -37,6 +42,8 @@ _HOME = {
     "PlacerConformance": "_conformance",
     "assert_runs_repeat": "_repeating",
     "brute_force": "_brute_force",
+    "drawn_problem": "_drawn",
+    "optimum": "_pruned",
     **dict.fromkeys(("graphs", "models", "placements", "problems"), "strategies"),
 }
 

@@ -36,6 +36,7 @@ MODELS: tuple[ExecutionModel, ...] = (
     Pipeline(contiguity="chain"),
     Pipeline(comm="overlap"),
     Pipeline(objective="fw+bw"),
+    Pipeline(microbatches=4),
     Offload(),
     Offload(max_calls=2),
 )
@@ -62,8 +63,14 @@ def small(model: ExecutionModel) -> Problem:
     """Few enough ops to try all placements; a pin, colocation and memory."""
     graph = layered(8, width=3, seed=14)
     # At the peak tensors count too, which are larger by far.
-    capacity = np.full(3, np.inf if getattr(model, "memory", "sum") == "peak" else 6.0)
-    return _made(graph, model, colocation=[[2, 3]], pins={0: 2}, memory=np.ones(8), capacity=capacity)
+    capacity = np.full(3, np.inf if getattr(model, "memory", "sum") == "peak" else 6.0) * _unit(model)
+    memory = np.full(8, _unit(model))
+    return _made(graph, model, colocation=[[2, 3]], pins={0: 2}, memory=memory, capacity=capacity)
+
+
+def _unit(model: ExecutionModel) -> float:
+    """Bytes of an op: so many that buffers for microbatches, where there are some, hardly matter."""
+    return 1e15 if isinstance(model, Pipeline) and model.microbatches else 1.0
 
 
 @cache
@@ -73,8 +80,8 @@ def constrained(model: ExecutionModel) -> Problem:
     cluster = accelerators(3, 1)
     time = roofline(graph, cluster)
     time[3, 0] = np.inf
-    memory = np.full(graph.n, 1.0)
-    capacity = np.array([10.0, 10.0, 10.0, 12.0])
+    memory = np.full(graph.n, _unit(model))
+    capacity = np.array([10.0, 10.0, 10.0, 12.0]) * _unit(model)
     if isinstance(model, Offload) or (isinstance(model, Concurrent) and model.memory == "peak"):
         capacity[3] = np.inf
     first, second = graph.topological_order[[0, 1]].tolist()

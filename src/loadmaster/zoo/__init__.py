@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from loadmaster.errors import InputError
-from loadmaster.files import shown
+from loadmaster.files import check_limit, shown
 from loadmaster.graph import Graph, layered
 from loadmaster.zoo._export import EXPORTABLE, export_model, exported
 from loadmaster.zoo._trace import ZooModel
@@ -37,9 +37,6 @@ from loadmaster.zoo.unet import unet
 from loadmaster.zoo.wavenet import wavenet
 
 __all__ = ["EXPORTABLE", "ZooModel", "export_model", "exported", "graph", "make", "model", "names"]
-
-LARGEST = 1_000_000
-"""Number behind a family's name that is still taken for what the user meant."""
 
 MODELS: dict[str, Callable[..., ZooModel]] = {
     "inception-v3": inception_v3,
@@ -117,8 +114,7 @@ def _maker(name: str, plain: str) -> Callable[..., ZooModel | Graph]:
     if not match or match[1] not in FAMILIES:
         raise InputError(f"the zoo has no graph {name!r}: give e.g. {', '.join(names())}")
     make, number = FAMILIES[match[1]][0], int(match[2])
-    if number > LARGEST:
-        raise InputError(f"the zoo makes graphs up to {match[1]}-{LARGEST}, not {name!r}")
+    check_limit("ops", number, f"the zoo is asked for {shown(plain)}")
     if number == 0 and make is not layered:
         raise InputError(f"the zoo has no graph {name!r}: the number must be at least 1")
     return partial(make, number)

@@ -23,7 +23,8 @@ from loadmaster import api, zoo
 from loadmaster.cli import app
 from loadmaster.errors import InputError
 from loadmaster.graph import Given, Graph, Network, load_onnx, load_openvino
-from loadmaster.graph.onnx import parse_shapes, simplified_onnx
+from loadmaster.graph.onnx import _observe, parse_shapes, simplified_onnx
+from loadmaster.graph.onnx._observe import Observer
 from loadmaster.plan import Plan
 
 SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
@@ -186,7 +187,13 @@ REFUSED = (
 )
 
 
-def test_every_operator_gives_the_shapes_of_its_conformance_tests(tmp_path):
+@pytest.fixture
+def unobserved(monkeypatch):
+    """As where ONNX Runtime is not installed: no shape is taken from a run."""
+    monkeypatch.setattr(Observer, "see", lambda *_: None)
+
+
+def test_every_operator_gives_the_shapes_of_its_conformance_tests(tmp_path, unobserved):
     """ONNX's own conformance tests, some 1,800: their small inputs made constants, as exporters write them."""
     from onnx.backend.test.case.node import collect_testcases
 
@@ -676,7 +683,9 @@ def loop_model(path, rounds=None, scanned=False):
     )
     if rounds is not None:
         graph.initializer.append(numpy_helper.from_array(np.array(rounds), "n"))
-    return write(path, helper.make_model(graph))
+    # Old enough for any ONNX Runtime.
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return write(path, model)
 
 
 def test_a_loop_is_one_op_with_all_its_rounds(tmp_path):
@@ -692,13 +701,50 @@ def test_a_loop_is_one_op_with_all_its_rounds(tmp_path):
     assert theirs.param_bytes[loop[0]] >= 9 * 4
 
 
-def test_a_loop_whose_length_depends_on_data_counts_one_round(tmp_path):
+def test_a_loop_whose_length_depends_on_data_counts_one_round(tmp_path, unobserved):
     graph = load_onnx(loop_model(tmp_path / "m.onnx")).graph
     assert graph.flops[graph.index["again"]] == 2 * 2 * 3 * 3
     with pytest.raises(InputError, match=r"node 'again' \(Loop\): the shape of its output 'all' is unknown"):
         load_onnx(loop_model(tmp_path / "m.onnx", scanned=True))
     network = load_onnx(loop_model(tmp_path / "m.onnx", scanned=True), {"all": (4, 2, 3)})
     assert network.graph.output_shapes[network.graph.index["again"]] == ((2, 3), (4, 2, 3))
+
+
+COUNTED = """
+g (float[4, 5] x, float[6, 5] w) => (float[M, 6] y) {
+    [where] n = NonZero (x)
+    [turn] t = Transpose (n)
+    [cast] c = Cast <to = 1> (t)
+    [apart] y = com.microsoft.CDist (x, w)
+    [last] z = Relu (c)
+}
+"""
+
+
+def test_a_shape_that_no_rule_tells_is_seen_in_one_run(tmp_path):
+    """Of a loop whose length an input says, of an op that depends on data, of one whose rule only its engine has."""
+    network = load_onnx(loop_model(tmp_path / "loop.onnx", scanned=True))
+    assert network.graph.output_shapes[network.graph.index["again"]] == ((2, 3), (3, 2, 3))
+    assert network.notes == ("1 shape (Loop) taken from one run on drawn inputs: they depend on data",)
+    model = onnx.parser.parse_graph(COUNTED)
+    model.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    whole = helper.make_model(model, opset_imports=opsets, ir_version=8)
+    for source in (whole, write(tmp_path / "m.onnx", whole)):
+        graph = load_onnx(source).graph
+        assert graph.output_shapes[graph.index["apart"]] == ((4, 6),)
+        assert graph.output_shapes[graph.index["last"]] == ((20, 2),)  # a normal number is never zero
+    assert load_onnx(whole).graph.digest == graph.digest
+
+
+def test_a_loop_without_end_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(_observe, "SECONDS", 2)
+    model = onnx.load(loop_model(tmp_path / "m.onnx", scanned=True))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(2**60), "many"))
+    model.graph.node.insert(0, helper.make_node("Mul", ["n", "many"], ["rounds"]))
+    model.graph.node[1].input[0] = "rounds"
+    with pytest.raises(InputError, match="the shape of its output 'all' is unknown"):
+        load_onnx(write(tmp_path / "endless.onnx", model))
 
 
 # -- values --------------------------------------------------------------------------------------------------
@@ -910,7 +956,7 @@ def test_an_input_without_any_shape_needs_one(tmp_path):
     assert load_onnx(path, ["x=4x5"]).graph.output_shapes[0] == ((4, 5),)
 
 
-def test_a_size_that_depends_on_data_is_asked_for(load, refused):
+def test_a_size_that_depends_on_data_is_asked_for(load, refused, unobserved):
     text = """
     g (float[4, 5] x) => (float[R, Q] y) {
         [where] n = NonZero (x)

@@ -8,8 +8,11 @@ import re
 import subprocess
 import sys
 
+import numpy as np
+import onnx
 import openvino as ov
 import pytest
+from onnx import helper, numpy_helper
 from small_networks import write_network
 from unnamed_networks import write_unnamed
 
@@ -77,6 +80,32 @@ def test_a_name_of_the_file_that_looks_like_a_number_of_openvino_s_stays(tmp_pat
         assert f"Multiply_{number + 400}" in graph.names
         digests.add(graph.digest)
     assert len(digests) == 1
+
+
+def test_a_name_of_the_file_that_another_node_happens_to_get_stays(tmp_path):
+    """OpenVINO numbers what it makes of a Gemm: some get what another node is called, and one of both gets a ``_1``."""
+    number = int(re.search(r"\d+$", ov.opset13.constant(0.0).get_name())[0])
+    own = [f"Multiply_{number + step}" for step in range(150)]
+    nodes, last = [], "x"
+    for at, name in enumerate(own):
+        nodes += [
+            helper.make_node("Gemm", [last, "w", "c"], [f"a{at}"]),
+            helper.make_node("MatMul", [f"a{at}", "w"], [f"b{at}"], name=name),
+        ]
+        last = f"b{at}"
+    shape = [helper.make_tensor_value_info(port, 1, [2, 2]) for port in ("x", last)]
+    weights = [
+        numpy_helper.from_array(np.ones(sizes, np.float32), name)
+        for name, sizes in (("w", (2, 2)), ("c", (2,)))
+    ]
+    graph = helper.make_graph(nodes, "g", shape[:1], shape[1:], weights)
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    names = [node.get_friendly_name() for node in ov.Core().read_model(path).get_ordered_ops()]
+    assert any(re.search(r"_\d+_\d+$", name) for name in names) or len(set(names)) < len(names)
+    first, second = load_openvino(path).graph, load_openvino(path).graph
+    assert first == second
+    assert set(own[:-1]) <= set(first.names)  # the last one is called after the output
 
 
 def test_an_openvino_model_in_memory_has_the_names_of_its_file(unnamed):

@@ -175,3 +175,18 @@ def test_pytorch_comes_through_openvino(how):
     assert graph.flops[convolution] == 2 * 4 * 36 * 27
     assert graph.op_types.count("MatMul") == 1
     assert graph.param_bytes.sum() >= 4 * sum(p.numel() for p in net.parameters())
+
+
+def test_constants_that_the_folding_pass_cannot_compute_are_computed():
+    """As Whisper's masks have them: BitwiseAnd of constants stays when OpenVINO folds."""
+    x = ops.parameter([2, 3], np.float32, name="x")
+    one, two = (ops.constant(np.array(row)) for row in ([True, False, True], [True, True, False]))
+    mask = ops.bitwise_and(one, two)
+    mask.set_friendly_name("mask")
+    chosen = ops.select(mask, x, ops.constant(np.float32(0)))
+    model = openvino_model(ov.Model([ops.relu(chosen)], [x], "masked"))
+    kinds = [node.get_type_name() for node in model.get_ordered_ops()]
+    assert "BitwiseAnd" not in kinds
+    given = np.ones((2, 3), np.float32)
+    found = ov.Core().compile_model(model, "CPU")([given])[0]
+    np.testing.assert_array_equal(found, [[1, 0, 0]] * 2)

@@ -64,3 +64,39 @@ def test_a_turn_is_not_passed_on_before_its_time_and_waiting_is_booked() -> None
     turn.pass_on()
     assert turn.spent == 1.5
     assert turn.waited == 0.0
+
+
+def test_a_member_expects_its_share_of_what_is_left() -> None:
+    now = [0.0]
+    turns = Turns(1.0, lambda: True, clock=lambda: now[0], left=lambda: 100.0 - now[0])
+    heavy = turns.join("heavy", 3.0)
+    assert heavy.expected == 100.0
+    turns.join("light")
+    assert heavy.expected == 75.0
+    heavy.spent, heavy.waited, heavy.since = 10.0, 30.0, now[0]
+    assert 25.0 < heavy.expected < 35.0
+    now[0] = 100.0
+    assert heavy.expected == 0.0
+
+
+def test_the_heaviest_comes_first_and_whoever_works_in_vain_counts_less() -> None:
+    turns = Turns(1.0, lambda: True)
+    heavy, light, late = turns.join("heavy", 4.0), turns.join("light"), turns.join("a late rule", 1000.0)
+    assert min((heavy, light, late), key=lambda turn: turn.fair) is late
+    heavy.spent = 2.0  # a third turn is due to it before the other has its first
+    assert heavy.fair < light.fair
+    heavy.vain = 2
+    assert heavy.fair > light.fair
+    heavy.vain = 1000
+    assert heavy.fair == 3.0 / (4.0 * 0.25)
+
+
+def test_a_gain_makes_good_for_turns_in_vain() -> None:
+    now = [0.0]
+    turns = Turns(1.0, lambda: False, clock=lambda: now[0])
+    turn = turns.join("alone")
+    for gain, vain in ((0.0, 1), (0.0, 2), (0.1, 0), (0.0, 1)):
+        turn.gained(gain)
+        now[0] += 1.0
+        turn.pass_on()
+        assert turn.vain == vain

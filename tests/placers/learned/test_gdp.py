@@ -484,6 +484,11 @@ def test_weights_are_written_and_read_without_pickle(tmp_path: Path) -> None:
     assert (load_weights(path).vector == some_weights()).all()
 
 
+def test_weights_are_an_option() -> None:
+    assert not Gdp().read().recipe["trained"]
+    assert Gdp(weights="shipped").read().digest == shipped().digest
+
+
 def test_damaged_weights_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.npz"
     save_weights(path, untrained())
@@ -610,3 +615,4 @@ def test_the_commands_train_and_the_placer_takes_their_weights(
     assert json.loads(done.stdout)["cost"] <= promised * (1 + 1e-12)
     done = run.invoke(cli.app, ["pretrain", "--leave-out", "nonsense", "-o", out])
     assert done.exit_code == 2
+    assert run.invoke(cli.app, ["pretrain", "gdp", "--problems", "3", "-o", out]).exit_code == 2

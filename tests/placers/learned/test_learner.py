@@ -143,7 +143,11 @@ def test_scalars_are_framed_as_tensorboard_reads_them(tmp_path: Path) -> None:
     assert struct.pack("<f", 0.25) in record
     assert b"gap" in record
     replace(Hsdag(), log_dir=str(tmp_path / "logs")).place(small(), budget=Budget(evaluations=200))
-    (file,) = (tmp_path / "logs").iterdir()
+    (table,) = (tmp_path / "logs").glob("hsdag.*.csv")
+    lines = table.read_text().splitlines()
+    assert lines[0] == "step,name,value"
+    assert {"best", "gap", "evaluations", "entropy"} <= {line.split(",")[1].strip('"') for line in lines[1:]}
+    (file,) = (tmp_path / "logs").glob("events.*")
     content, names = file.read_bytes(), []
     while content:
         (length,) = struct.unpack("<Q", content[:8])

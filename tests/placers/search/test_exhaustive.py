@@ -11,7 +11,7 @@ from strategies import models, problems
 
 from loadmaster.errors import InfeasibleError
 from loadmaster.placers import PLACERS, Budget
-from loadmaster.placers.frame.exhaust import placements_of
+from loadmaster.placers.frame.enumeration import placements_of
 from loadmaster.placers.search.exhaustive import Exhaustive
 from loadmaster.problem import (
     Concurrent,

@@ -65,12 +65,15 @@ def test_levels_are_well_apart() -> None:
     assert sizes_of(60, (40, 500)) == []
 
 
+@pytest.mark.parametrize(
+    "placer", [Multilevel(), Multilevel(cycles=2, finest=False, constructed=False)], ids=str
+)
 @pytest.mark.parametrize("model", MODELS)
-def test_a_run_of_evaluations_repeats_and_is_not_worse_than_its_start(model: str) -> None:
+def test_a_run_of_evaluations_repeats_and_is_not_worse_than_its_start(model: str, placer: Multilevel) -> None:
     problem = api.problem("zoo:layered-300", "2acc+1cpu", model=model)
     start = PLACERS["expert"].place(problem, budget=Budget(evaluations=50))
     once, again = (
-        Multilevel().place(problem, budget=Budget(evaluations=1500), seed=3, start=start.placement)
+        placer.place(problem, budget=Budget(evaluations=1500), seed=3, start=start.placement)
         for _ in range(2)
     )
     assert once.cost <= start.cost
@@ -84,3 +87,5 @@ def test_it_refuses_sizes_that_make_no_levels() -> None:
         Multilevel(small=50, large=10)
     with pytest.raises(InputError, match="kicks must be >= 0"):
         Multilevel(kicks=-1)
+    with pytest.raises(InputError, match="cycles must be 1 or 2"):
+        Multilevel(cycles=3)

@@ -407,6 +407,22 @@ def test_a_slow_pair_is_left_out_once_it_alone_costs_more_than_the_bound():
         assert lower_bound(problem).value == pytest.approx(4.0) == optimum(problem)
 
 
+def test_two_classes_that_share_a_device_also_wait_for_what_comes_before():
+    """Three classes of two ops of 2 on two devices, all after an op of 1: two of them share."""
+    builder = GraphBuilder("shared")
+    builder.op("before")
+    for v in range(6):
+        builder.op(f"op{v}")
+    builder.tensor("before", consumers=[f"op{v}" for v in range(6)])
+    problem = Problem.make(
+        builder.build(), devices("acc", "acc"), Concurrent(), time=np.array([[1.0] * 2] + [[2.0] * 2] * 6),
+        latency=np.zeros((2, 2)), rate=np.zeros((2, 2)), colocation=[[1, 2], [3, 4], [5, 6]],
+    )  # fmt: skip
+    found = {b.name: b.value for b in all_bounds(problem)}
+    assert found["windows"] == pytest.approx(7.0)
+    assert found["crowding and windows"] == pytest.approx(9.0) == optimum(problem)
+
+
 def test_a_colocation_class_is_run_by_one_device():
     for model in (Concurrent(), Pipeline(), Serial()):
         graph = GraphBuilder("two")

@@ -170,7 +170,7 @@ def test_the_commands_take_the_runtime(model, tmp_path):
     call("run", model, "--plan", plan, *given, *common, "--samples", 3)
 
 
-@pytest.mark.parametrize("execution", ["concurrent", "pipeline"])
+@pytest.mark.parametrize("execution", ["concurrent", "pipeline", "serial"])
 def test_optimize_runs_by_onnx_runtime(model, tmp_path, execution):
     from loadmaster.optimize import optimize
 
@@ -189,3 +189,4 @@ def test_optimize_runs_by_onnx_runtime(model, tmp_path, execution):
     assert any(line.name.startswith("ONNX Runtime on") for line in found.lines)
     again = run_plan(model, found.plan, shapes=SHAPES, samples=3, clock=CLOCK, baselines=False)
     assert again.lines[0].verification is not None
+    assert not any("HETERO" in line.name for line in found.lines)

@@ -31,7 +31,7 @@ def test_a_device_of_a_cluster_says_what_it_is():
     ("text", "reason"),
     [
         ("A", "must be written NAME=PLUGIN"),
-        ("A=cpu:pace=9", "is not one of core, precision, threads, speed"),
+        ("A=cpu:pace=9", "is not one of node, core"),
         ("A=cpu:core=x", "core must be a whole number"),
         ("A=cpu:core=9999", "core 9999 is not one that this process may use"),
         ("A=cpu:precision=f64", "precision must be one of f32, bf16, f16"),

@@ -157,5 +157,5 @@ def test_shapes_are_set_before_openvino_checks_the_model(tmp_path):
     with pytest.raises(RuntimeError, match="must be static"):
         ov.Core().read_model(str(path))
     assert load_openvino(path, ["x=2x3x4x4"]).graph.names[0] == "x"
-    with pytest.raises(InputError, match="OpenVINO cannot read it"):
+    with pytest.raises(InputError, match=r"OpenVINO cannot convert the op that makes .* \(GlobalLpPool"):
         load_openvino(path)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from small_networks import CLOCK
+from small_networks import CLOCK, overlapping_plan
 from typer.testing import CliRunner
 
 from loadmaster import zoo
@@ -14,7 +17,7 @@ from loadmaster.cli import app
 from loadmaster.errors import InputError, WrongOutputError
 from loadmaster.graph import load_openvino
 from loadmaster.plan import Plan
-from loadmaster.problem import Placement, Serial, Solution
+from loadmaster.problem import Concurrent, Pipeline, Placement, Serial, Solution
 from loadmaster.runtime.openvino import Devices, OpenVinoSession, available, parse_devices, profile_model
 
 DEVICES = ("A=cpu", "B=cpu:precision=bf16")
@@ -82,3 +85,25 @@ def test_run_takes_the_tolerance_from_the_plan_or_the_option_and_shows_it(export
     done = CliRunner().invoke(app, [*command, "--plan", str(file), "--tolerance", "3"])
     assert done.exit_code == 2
     assert "--tolerance '3'" in done.output
+
+
+@pytest.mark.parametrize("model", [Serial(), Concurrent(), Pipeline()], ids=lambda model: model.name)
+def test_a_bf16_plan_is_refused_by_name_on_a_cpu_without_it(model, model_file, tmp_path):
+    """A plan from another machine; OpenVINO is told that this CPU has AVX2 and nothing more."""
+    file = tmp_path / "plan.json"
+    overlapping_plan(model_file, model, devices=DEVICES).save(file)
+    code = (
+        "import sys, loadmaster\n"
+        "try:\n    loadmaster.open(sys.argv[1], sys.argv[2])\n"
+        "except loadmaster.errors.InputError as error:\n    sys.exit(str(error))"
+    )
+    commands = [["-m", "loadmaster.cli", "run", str(model_file), "--plan", str(file), "--clock", CLOCK]]
+    if not isinstance(model, Serial):
+        commands.append(["-c", code, str(model_file), str(file)])
+    path = os.pathsep.join(part for part in sys.path if part)
+    older = {**os.environ, "OV_CPU_MAX_ISA": "AVX2", "PYTHONPATH": path}
+    for command in commands:
+        done = subprocess.run([sys.executable, *command], env=older, capture_output=True, text=True)
+        assert done.returncode == (2 if "run" in command else 1), done.stderr
+        assert "device 'B': this cpu cannot compute in bf16" in " ".join(done.stderr.split())
+        assert "Traceback" not in done.stderr

@@ -39,3 +39,16 @@ def test_an_open_plan_is_called_like_a_function(model_file, model):
 def test_an_open_plan_of_another_kind_is_refused(model_file):
     with pytest.raises(UnsupportedError, match="plan of the serial model"):
         loadmaster.open(model_file, overlapping_plan(model_file, Serial()))
+
+
+def test_a_request_that_the_engine_does_not_take_keeps_no_slot(model_file, monkeypatch):
+    items = [np.zeros((1, 8, 12, 12), np.float32)] * 3
+    with loadmaster.open(model_file, overlapping_plan(model_file, Pipeline())) as net:
+        slots = net._running._slots
+        for slot in slots:
+            monkeypatch.setattr(slot, "feed", lambda inputs: (_ for _ in ()).throw(RuntimeError("no room")))
+        for _ in range(len(slots) + 1):  # one more than there are slots
+            with pytest.raises(RuntimeError, match="no room"):
+                net(items[0])
+        monkeypatch.undo()
+        assert len(list(net.stream(items))) == 3

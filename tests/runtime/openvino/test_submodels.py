@@ -49,3 +49,25 @@ def test_joins_of_joins_that_are_outputs_too_give_the_same(tmp_path):
             candidate = session.load("concurrent", pieces=random_pieces(problem, seed, piece=0.0))
             assert candidate.verify().error.relative < 1e-5
             candidate.close()
+
+
+def test_what_openvino_does_not_fold_goes_with_every_piece_that_reads_it(tmp_path):
+    """As in exports of Whisper: a mask of constants alone, which the graph does not have."""
+    x = ops.parameter([1, 6], np.float32, name="x")
+    ones = ops.constant(np.ones((1, 6), np.float32))
+    mask = ops.cum_sum(ones, ops.constant(np.int64(1)), name="mask")
+    twice = ops.cum_sum(mask, ops.constant(np.int64(1)), name="twice")
+    left = ops.multiply(ops.tanh(x, name="left"), mask, name="a")
+    right = ops.multiply(ops.sigmoid(left, name="right"), twice, name="b")
+    path = tmp_path / "mask.xml"
+    ov.save_model(ov.Model([ops.result(right), ops.result(twice)], [x], "mask"), str(path))
+    assert "mask" in {node.get_friendly_name() for node in openvino_model(path).get_ordered_ops()}
+    problem = problem_of(path)
+    assert "mask" not in problem.graph.index
+    with OpenVinoSession(
+        path, parse_devices(["A=cpu", "B=cpu"]), cores=allowed_cores(), clock=CLOCK
+    ) as session:
+        for seed in range(6):
+            pieces = random_pieces(problem, seed, piece=0.0)
+            for how in ("concurrent", "chain"):
+                assert session.load(how, pieces=pieces).verify().error.relative < 1e-5

@@ -14,8 +14,10 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from loadmaster.errors import InputError
+from loadmaster.files import check_regular
+from loadmaster.graph.onnx._wire import without_weights
 
-__all__ = ["SMALL", "read_model", "tensor_value", "tensors_of"]
+__all__ = ["SMALL", "missing_weights", "read_model", "tensor_value", "tensors_of"]
 
 SMALL = 1024
 """Elements of a constant whose value is kept, because shapes may depend on it."""
@@ -47,6 +49,8 @@ def read_model(source: Any, *, whole: bool = False) -> Any:
         model, path = _loaded(source, whole=whole), source
     if not model.HasField("graph") or not model.graph.output:
         raise InputError(f"{path}: is not an ONNX model: it has no graph with an output")
+    if not 0 <= model.ir_version < 2**31:
+        raise InputError(f"{path}: is not an ONNX model: its IR is of version {model.ir_version}")
     if not model.opset_import:
         raise InputError(f"{path}: is not a complete ONNX model: it imports no operator set")
     for entry in model.opset_import:
@@ -63,7 +67,13 @@ def read_model(source: Any, *, whole: bool = False) -> Any:
 
 def _loaded(path: str | Path, *, whole: bool) -> Any:
     try:
-        return onnx.load(str(path), format="protobuf", load_external_data=whole)
+        small = without_weights(path)
+        if not whole:
+            return onnx.load_from_string(small, format="protobuf")
+        del small
+        return onnx.load(str(path), format="protobuf", load_external_data=True)
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
     except OSError as error:
@@ -76,7 +86,27 @@ def _loaded(path: str | Path, *, whole: bool) -> Any:
     ) as error:  # external data that are not there, or too short
         if not whole:
             raise
+        missing = missing_weights(path)
+        if missing is not None:
+            raise InputError(f"{path}: its weights are missing: there is no file {missing}") from None
         raise InputError(f"{path}: its weights cannot be read ({_first_line(error)})") from None
+
+
+def missing_weights(path: str | Path) -> Path | None:
+    """The first file of external data that a model names and that is not there."""
+    try:
+        model = onnx.load(str(path), format="protobuf", load_external_data=False)
+    except Exception:  # whoever reads the model says what is wrong with it
+        return None
+    named = {
+        entry.value
+        for tensor in tensors_of(model.graph)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    files = [Path(path).parent / name for name in sorted(named)]
+    return next((file for file in files if not file.is_file()), None)
 
 
 def _inlined(model: Any, path: str | Path) -> Any:
@@ -163,12 +193,39 @@ def tensor_value(tensor: Any, path: str | Path) -> npt.NDArray[Any] | None:
     """
     try:
         if onnx.external_data_helper.uses_external_data(tensor):
-            whole = onnx.TensorProto()
-            whole.CopyFrom(tensor)
-            onnx.external_data_helper.load_external_data_for_tensor(whole, str(Path(path).parent))
-            tensor = whole
+            tensor = _with_external_data(tensor, path)
         return np.asarray(onnx.numpy_helper.to_array(tensor))
+    except InputError:
+        raise
     except (FileNotFoundError, onnx.checker.ValidationError):
         return None
     except Exception as error:  # whatever damage there can be
         raise InputError(f"{path}: the tensor {tensor.name!r} is damaged ({_first_line(error)})") from None
+
+
+def _with_external_data(tensor: Any, path: str | Path) -> Any:
+    """A copy with its data, which must be in a plain file beside the model.
+
+    Raises
+    ------
+    InputError : the file is elsewhere, or no plain file.
+    FileNotFoundError : it is not there.
+    """
+    folder = Path(path).resolve().parent
+    given = {entry.key: entry.value for entry in tensor.external_data}
+    location = folder / given.get("location", "")
+    if not location.resolve().is_relative_to(folder):
+        raise InputError(
+            f"{path}: the data of the tensor {tensor.name!r} are said to be in {given['location']!r}, which is not in "
+            "the model's folder"
+        )
+    if not location.exists():
+        raise FileNotFoundError(str(location))
+    check_regular(location, "weights")
+    whole = onnx.TensorProto()
+    whole.CopyFrom(tensor)
+    if "length" not in given:  # else the whole file would be read
+        most = math.prod(tensor.dims) * 16
+        whole.external_data.add(key="length", value=str(min(most, location.stat().st_size)))
+    onnx.external_data_helper.load_external_data_for_tensor(whole, str(folder))
+    return whole

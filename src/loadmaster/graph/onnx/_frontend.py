@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
+
 from loadmaster.errors import InputError
 from loadmaster.graph._given import Given, parse_shapes
 from loadmaster.graph._network import Network
 
-__all__ = ["input_shapes", "load_onnx", "parse_shapes", "simplified_onnx"]
+__all__ = ["input_shapes", "load_onnx", "missing_weights", "parse_shapes", "simplified_onnx", "whole_onnx"]
 
 
 def load_onnx(
@@ -31,7 +33,9 @@ def load_onnx(
     taken branch of an ``If`` whose condition is constant; any other ``If``, ``Loop`` or ``Scan`` is one op with all
     that is inside it.
 
-    Weights are not read, so files of external data may be missing, unless a shape depends on what is in them.
+    Weights are not read, so files of external data may be missing, unless a shape depends on what is in them. A shape
+    that depends on data (how often a ``Loop`` turns), or that is of an operator which is not known, is what ONNX
+    Runtime, if it is installed, gives in one run on inputs that are drawn.
 
     Parameters
     ----------
@@ -63,8 +67,34 @@ def simplified_onnx(source: Any, given: Given) -> Any:
     return simplify(_walked(source, given, whole=True)[0])
 
 
+def whole_onnx(path: str | Path, given: Given) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
+    """The model in a file with its weights, its functions inlined; inputs whose values are given are constants of it,
+    and those values.
+
+    Raises
+    ------
+    InputError : it cannot be read, its weights are missing, or a value does not fit.
+    """
+    _need_onnx(path)
+    from loadmaster.graph.onnx._file import read_model
+    from loadmaster.graph.onnx._values import set_values
+
+    model = read_model(path, whole=True)
+    return model, set_values(model, path, given.constants)
+
+
+def missing_weights(path: str | Path) -> Path | None:
+    """The first file of weights that a model names and that is not there; None too where onnx is not installed."""
+    try:
+        from loadmaster.graph.onnx import _file
+    except ModuleNotFoundError:
+        return None
+    return _file.missing_weights(path)
+
+
 def _walked(source: Any, given: Given, *, whole: bool) -> tuple[Any, str]:
     from loadmaster.graph.onnx._file import read_model
+    from loadmaster.graph.onnx._observe import Observer
     from loadmaster.graph.onnx._values import set_values
     from loadmaster.graph.onnx._walk import Walk
 
@@ -74,7 +104,7 @@ def _walked(source: Any, given: Given, *, whole: bool) -> tuple[Any, str]:
     else:
         path = name = model.graph.name or "model"
     set_values(model, path, given.constants)
-    walk = Walk(model, path, given)
+    walk = Walk(model, path, given, Observer(source, path, given))
     walk.run()
     return walk, name
 

@@ -235,6 +235,8 @@ def _notes(walk: Walk, live: Sequence[int]) -> Iterable[str]:
         yield f"{_counted(unknown, 'op')} counted by bytes alone, because their work is unknown"
     if walk.guessed:
         yield f"{_counted(walk.guessed, 'output')} assumed to have the type of the first input"
+    if walk.observed:
+        yield f"{_counted(walk.observed, 'shape')} taken from one run on drawn inputs: they depend on data"
     if dropped:
         yield f"{dropped} unused node{'s' * (dropped != 1)} left out"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 import onnx
 
 from loadmaster.errors import InputError
@@ -15,14 +16,16 @@ from loadmaster.graph.onnx._infer import dimensions
 __all__ = ["set_values"]
 
 
-def set_values(model: Any, path: str | Path, values: Mapping[str, Any]) -> None:
+def set_values(model: Any, path: str | Path, values: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
     """Make constants of the inputs whose values are given, in place; what depends on them is then constant, too.
+
+    Returns the values as the inputs take them.
 
     Raises
     ------
     InputError : there is no such input, or the value does not fit it.
     """
-    graph = model.graph
+    graph, set_to = model.graph, dict[str, npt.NDArray[Any]]()
     inputs = {info.name: info for info in graph.input}
     for name, value in values.items():
         if name not in inputs:
@@ -42,3 +45,5 @@ def set_values(model: Any, path: str | Path, values: Mapping[str, Any]) -> None:
             del graph.initializer[at]
         graph.initializer.append(onnx.numpy_helper.from_array(array, name))
         graph.input.remove(inputs[name])
+        set_to[name] = array
+    return set_to

@@ -21,6 +21,7 @@ from loadmaster.graph.onnx._contrib import contrib_flops, contrib_outputs
 from loadmaster.graph.onnx._control_flow import CONTROL_FLOW, Body, is_decided
 from loadmaster.graph.onnx._costs import flops
 from loadmaster.graph.onnx._infer import Guess, attributes, dimensions, guess_of, infer, schema_of
+from loadmaster.graph.onnx._observe import Observer
 from loadmaster.graph.onnx._op import Op
 from loadmaster.graph.onnx._sizes import OpenSizes
 from loadmaster.graph.onnx._step import Scope, Step
@@ -32,14 +33,19 @@ __all__ = ["Step", "Walk"]
 class Walk:
     """The steps of a model, in order; see :meth:`run`."""
 
-    def __init__(self, model: Any, path: str | Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, model: Any, path: str | Path, shapes: Mapping[str, tuple[int, ...]], observer: Observer
+    ) -> None:
         self.path = path
+        self._observer = observer
         self.model = model
         self.steps: list[Step] = []
         self.inputs: list[Value] = []
         self.outputs: list[tuple[str, Value]] = []
         self.guessed: Counter[str] = Counter()
         """Op type -> outputs whose element type is not known, and taken to be that of the first input."""
+        self.observed: Counter[str] = Counter()
+        """Op type -> outputs whose shape is that of one run."""
         self._sizes = OpenSizes(model.graph, path, shapes)
         self._opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
         self._declared: dict[str, Any] = {}
@@ -199,7 +205,11 @@ class Walk:
                     raise InputError(f"{where} produces a {found.kind}: only tensors can be placed")
             shape = self._sizes.of_output(name, guess, declared)
             if shape is None:
-                self._refuse_open(name, guess, inputs, where)
+                seen = self._observer.see(name, self.inputs)
+                if seen is None or not seen.fits(guess):
+                    self._refuse_open(name, guess, inputs, where)
+                guess, shape = seen, seen.shape
+                self.observed[node.op_type] += 1
             elem = guess.elem or declared.elem
             if not elem:
                 first = next((value for value in inputs if value is not None), None)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import InputError
-from loadmaster.files import shown
+from loadmaster.files import check_limit, check_regular, limit, shown
 from loadmaster.graph._given import Given, typed_value
-from loadmaster.graph.onnx import input_shapes, simplified_onnx
-from loadmaster.graph.openvino._names import canonical_order, name_canonically, numbered
+from loadmaster.graph.openvino._messages import one_line
+from loadmaster.graph.openvino._names import name_canonically, numbered
+from loadmaster.graph.openvino._onnx import read_onnx
 from loadmaster.graph.openvino._pytorch import converted, example_shapes, load_program
 from loadmaster.graph.openvino._state import forget_state
 
-__all__ = ["convert", "fold", "one_line", "openvino", "read"]
+__all__ = ["convert", "openvino", "read"]
+
+DEEPEST = 200
+"""Levels of elements in an IR; a model in the body of a loop is a few levels down."""
 
 
 def openvino(purpose: str) -> Any:
@@ -47,119 +51,86 @@ def read(path: str | Path, given: Given) -> Any:
     """
     ov = openvino(f"{path}: reading it")
     file = Path(path)
-    if not os.path.isfile(file):
-        raise InputError(f"{path}: there is no such file")
     kind = file.suffix.lower()
+    check_regular(path, {".xml": "file", ".pt2": "weights"}.get(kind, "model"))
     if kind == ".pt2":
         return convert(load_program(path), given, name=str(path))
     if kind == ".xml":
         _check_ir(file)
-    is_onnx = kind == ".onnx"
-    if is_onnx and given.constants:
-        return _simplified(ov, path, given)
-    shapes = Given(input_shapes(file, given)) if is_onnx and given else given
-
-    def once() -> Any:
-        return _read_shaped(ov, file, shapes) if is_onnx and shapes else ov.Core().read_model(str(file))
-
+    elif kind == ".onnx":
+        return _ready(*read_onnx(ov, file, given))
     try:
-        model = once()
-        # Every layer of an IR has a name of its own.
-        generated = set() if kind == ".xml" else _generated(model, once)
-    except (RuntimeError, ValueError, MemoryError) as error:  # ValueError: texts that are not UTF-8
-        if is_onnx and _holds_branches(path):
-            return _simplified(ov, path, given)
+        model = ov.Core().read_model(str(file))
+    except Exception as error:  # frontends raise kinds of their own
         raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
-    return _ready(model, shapes if is_onnx else given, str(path), generated)
-
-
-def _read_shaped(ov: Any, file: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """An ONNX model read with the shapes of its inputs set before OpenVINO looks at what follows from them."""
-    from openvino.frontend import FrontEndManager
-
-    frontend = FrontEndManager().load_by_framework("onnx")
-    inputs = frontend.load(str(file))
-    for place in inputs.get_inputs():
-        for name in place.get_names():
-            if name in shapes:
-                inputs.set_partial_shape(place, ov.PartialShape(list(shapes[name])))
-    return frontend.convert(inputs)
-
-
-def _generated(model: Any, once_more: Callable[[], Any]) -> set[int]:
-    """The nodes without a name in the file, by their place in the canonical order.
-
-    A name of the file may happen to be the very one that OpenVINO would give. Numbers only go up, so that the names of
-    the file are those which are there a second time.
-    """
-    found = numbered(model)
-    if not found:
-        return found
-    first, second = (
-        [node.get_friendly_name() for node in canonical_order(each)] for each in (model, once_more())
-    )
-    return {at for at in found if first[at] != second[at]}
-
-
-def _simplified(ov: Any, path: str | Path, given: Given) -> Any:
-    model = _read_simplified(ov, path, given)
-    return _ready(model, Given(), str(path), numbered(model))
-
-
-def _read_simplified(ov: Any, path: str | Path, given: Given) -> Any:
-    """An ONNX model without the branches that are not taken: OpenVINO refuses some that it would not need."""
-    simple = simplified_onnx(path, given)
-    try:
-        return ov.Core().read_model(simple.SerializeToString())
-    except (RuntimeError, ValueError, MemoryError) as error:
-        open_branch = next((node for node in simple.graph.node if node.op_type == "If"), None)
-        if open_branch is None:
-            raise InputError(f"{path}: OpenVINO cannot read it ({one_line(error)})") from None
-        name = open_branch.name or open_branch.output[0]
-        raise InputError(
-            f"{path}: OpenVINO cannot read it ({one_line(error)}) with the branch of node {name!r} (If) open: if an "
-            "input that never changes decides it, give its value",
-            option="--value",
-        ) from None
-
-
-def _holds_branches(path: str | Path) -> bool:
-    try:
-        import onnx
-    except ModuleNotFoundError:
-        return False
-    try:
-        nodes = onnx.load(str(path), load_external_data=False).graph.node
-    except Exception:  # OpenVINO has said already what is wrong with it
-        return False
-    return any(node.op_type == "If" for node in nodes)
+    return _ready(model, given, str(path), set() if kind == ".xml" else numbered(model))
 
 
 def _check_ir(path: Path) -> None:
     """Find damage before OpenVINO does, which would try all its frontends on the file, each with its own noise."""
+    found = _Outline(path)
     try:
-        root = ElementTree.parse(path).getroot()
+        ElementTree.parse(path, ElementTree.XMLParser(target=found))
     except (ElementTree.ParseError, OSError, LookupError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         # LookupError, ValueError: an encoding that is unknown, or that its bytes are not in
         raise InputError(f"{path}: is not an OpenVINO IR ({error})") from None
-    if root.tag != "net":
-        raise InputError(f"{path}: is not an OpenVINO IR (its root element is <{root.tag}>)")
-    if root.find("layers") is None or not re.fullmatch(r"[0-9]{1,3}", root.get("version", "")):
+    if found.root != "net":
+        raise InputError(f"{path}: is not an OpenVINO IR (its root element is <{found.root}>)")
+    if not found.layers or not re.fullmatch(r"[0-9]{1,3}", found.version):
         raise InputError(f"{path}: is not an OpenVINO IR (it has no layers, or no version)")
-    weights = path.with_suffix(".bin")
-    needed = 0
-    for data in root.iter("data"):
-        if "offset" in data.attrib:
-            needed = max(needed, _whole(path, data, "offset") + _whole(path, data, "size"))
-    if needed and not weights.is_file():
+    weights, needed = path.with_suffix(".bin"), found.needed
+    if needed and not os.path.lexists(weights):
         raise InputError(f"{path}: its weights are missing: there is no file {weights}")
+    if os.path.lexists(weights):  # OpenVINO opens it whether it is needed or not
+        check_regular(weights, "weights")
     if needed and weights.stat().st_size < needed:
         raise InputError(
             f"{weights}: is truncated ({weights.stat().st_size:,} bytes, the model needs {needed:,})"
         )
 
 
-def _whole(path: Path, data: ElementTree.Element, key: str) -> int:
+class _Outline:
+    """What is looked at in an IR, taken from its elements as they are read: no tree is made of them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._depth, self._count, self._most = path, 0, 0, limit("values")
+        self.root = self.version = ""
+        self.layers = False
+        self.needed = 0
+        """Bytes of weights."""
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        """An IR has none, and the entities that one can define multiply."""
+        raise InputError(f"{self._path}: is not an OpenVINO IR (it has a document type)")
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """An element begins."""
+        self._count += 1
+        if self._count > self._most:
+            check_limit("values", self._count, f"{self._path}: holds more than {self._most:,} elements")
+        if self._depth == 0:
+            self.root, self.version = tag, attributes.get("version", "")
+        self.layers |= self._depth == 1 and tag == "layers"
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise InputError(
+                f"{self._path}: is not an OpenVINO IR (nested too deeply: over {DEEPEST} levels)"
+            )
+        if tag == "data" and "offset" in attributes:
+            ends = _whole(self._path, attributes, "offset") + _whole(self._path, attributes, "size")
+            self.needed = max(self.needed, ends)
+
+    def end(self, tag: str) -> None:
+        """An element ends."""
+        self._depth -= 1
+
+    def close(self) -> None:
+        """The file ends."""
+
+
+def _whole(path: Path, data: Mapping[str, str], key: str) -> int:
     """An attribute that says where weights are."""
     text = data.get(key, "0")
     if not re.fullmatch(r"[0-9]{1,18}", text):
@@ -271,24 +242,13 @@ def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]], source: str) ->
             name = port.get_node().get_friendly_name()
             raise InputError(
                 f"{source}: the shape {port.partial_shape} of input {name!r} is not fixed: "
-                f"give it as the shape '{name}=1x3x…'",
+                f"give it as the shape '{name}={_pattern(port.partial_shape)}'",
                 option="--shape",
             )
 
 
-def fold(model: Any) -> Any:
-    """Replace what has the same value in every run by constants, in place; names of all other nodes stay."""
-    from openvino.passes import ConstantFolding, Manager
-
-    manager = Manager()
-    manager.register_pass(ConstantFolding())
-    manager.run_passes(model)
-    name_canonically(model)
-    return model
-
-
-def one_line(error: BaseException) -> str:
-    """The last telling line of a message of OpenVINO's, which begins with places in its source."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("Exception from", "Check '"))] or lines
-    return telling[-1][:300] if telling else type(error).__name__
+def _pattern(shape: Any) -> str:
+    """A shape as it is to be given, a question mark for what is open."""
+    if shape.rank.is_dynamic:
+        return "1x3x…"
+    return "x".join("?" if size.is_dynamic else str(size.get_length()) for size in shape)

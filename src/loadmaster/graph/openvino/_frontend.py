@@ -69,8 +69,9 @@ def openvino_model(
 
     ``shapes`` may hold values of inputs, too (:class:`~loadmaster.graph.Given`).
     """
-    from loadmaster.graph.openvino._file import convert, fold, read
+    from loadmaster.graph.openvino._file import convert, read
+    from loadmaster.graph.openvino._folding import fold
 
     given = Given(shapes)
     model = read(source, given) if isinstance(source, str | Path) else convert(source, given, example)
-    return fold(model) if folded else model
+    return fold(model, str(source) if isinstance(source, str | Path) else "the model") if folded else model

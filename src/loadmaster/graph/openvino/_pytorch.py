@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import InputError
+from loadmaster.graph._program import check_program, weights_only
 
 __all__ = ["converted", "example_shapes", "load_program"]
 
@@ -18,7 +19,7 @@ def load_program(path: str | Path) -> Any:
 
     Raises
     ------
-    InputError : it is not one, or PyTorch is not installed.
+    InputError : it is not one, would have PyTorch run code, or PyTorch is not installed.
     """
     try:
         import torch
@@ -26,10 +27,13 @@ def load_program(path: str | Path) -> Any:
         if error.name != "torch":
             raise
         raise InputError(f"{path}: reading .pt2 files needs the package torch: pip install torch") from None
+    check_program(path)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), weights_only(path):
             warnings.simplefilter("ignore")
             return torch.export.load(str(path))
+    except InputError:
+        raise
     except Exception as error:  # zip, pickle and schema errors of all kinds
         raise InputError(
             f"{path}: is not a program that torch.export.save wrote ({_first_line(error)})"

@@ -41,15 +41,16 @@ class Arcs(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A minimum cut: its value, rounded down (infinite if there is no finite cut), and which nodes are on
-    the source's side."""
+    """A minimum cut: its value, rounded down (infinite if there is no finite cut), which nodes are on the
+    source's side, and where it was asked for, the flow along each arc in seconds."""
 
     value: float
     source_side: BoolArray
+    flow: FloatArray | None = None
 
 
-def minimum_cut(arcs: Arcs) -> Cut:
-    """The minimum cut between source and sink (push-relabel, OR-tools).
+def minimum_cut(arcs: Arcs, *, flows: bool = False) -> Cut:
+    """The minimum cut between source and sink (push-relabel, OR-tools); with ``flows`` also a maximum flow.
 
     Notes
     -----
@@ -73,7 +74,10 @@ def minimum_cut(arcs: Arcs) -> Cut:
     side[flow.get_source_side_min_cut()] = True
     value = flow.optimal_flow()
     exact = math.inf if value >= 2 ** (BITS + 2) else math.ldexp(value, -exponent)
-    return Cut(exact, side[: arcs.nodes])
+    along = None
+    if flows:
+        along = np.ldexp(flow.flows(np.arange(len(units))).astype(np.float64), -exponent)
+    return Cut(exact, side[: arcs.nodes], along)
 
 
 def two_device_arcs(problem: Problem, atoms: Atoms, pair: tuple[int, int], price: FloatArray) -> Arcs:

@@ -10,6 +10,7 @@ import numpy as np
 from loadmaster.placers.cuts._cut_graph import minimum_cut, two_device_arcs
 from loadmaster.placers.cuts._expansion import expand
 from loadmaster.placers.cuts._serial_relaxation import Relaxation, relax
+from loadmaster.placers.cuts._split import split_bounds
 from loadmaster.placers.frame.feasible import (
     Atoms,
     atoms_of,
@@ -33,6 +34,8 @@ ENOUGH = 1e-3
 
 SLICE = 20_000
 """Moves between two looks at the clock."""
+SPLITS = 300
+"""Cuts for the bound of a split where there is no clock."""
 FIGHT = 2000
 """Moves per atom that a search makes at most for the sake of a gap."""
 
@@ -44,7 +47,8 @@ class MinCut(Searcher):
     With two devices the cost is submodular, so a minimum s-t cut is exactly optimal, in milliseconds. Where
     memory does not allow it, the memory is priced (Lagrangian relaxation): every price gives a lower bound,
     and the cut at that price a placement that is repaired if need be. With more devices, expansion moves
-    (each a minimum cut) are made until none helps, and a linear relaxation proves how good that is. The algorithm
+    (each a minimum cut) are made until none helps, and a linear relaxation proves how good that is, or branch and
+    bound over cuts where like devices must share what none of them can hold (``_split.py``). The algorithm
     on one page, for two devices: :mod:`loadmaster.placers.cuts.plain`.
 
     Complexity: O(nodes² √arcs) per cut in the worst case, for about three nodes per op, and close to linear on
@@ -94,6 +98,8 @@ class MinCut(Searcher):
         if search.best is None:
             find_feasible(search, seed)
             search.check()
+        if len(usable) > 2 and search.budget.seconds != 0 and search.simulated:
+            self._split(search)
         relaxed = None
         if len(usable) > 2 and search.budget.seconds != 0:
             search.check()
@@ -106,6 +112,20 @@ class MinCut(Searcher):
             self._polish(search, atoms, seed)
         elif len(usable) > 2 and relative_gap(search.cost, search.bound.value) > ENOUGH:
             self._polish(search, atoms, seed)
+
+    def _split(self, search: Search) -> None:
+        """What it costs that like devices must share the work, because one cannot hold it; half of the time at most."""
+        enough = search.seconds + 0.5 * search.seconds_left
+
+        def over() -> bool:
+            search.check()
+            return search.seconds > enough
+
+        most = SPLITS if search.budget.seconds is None else 10**9
+        for value in split_bounds(search.problem, lambda: search.cost, over, most):
+            if value > search.bound.value:
+                search.bound = Bound(min(value, search.cost), "split over like devices")
+            search.check()
 
     def _priced(self, search: Search, atoms: Atoms, usable: list[int], relaxed: Relaxation) -> None:
         """Expansion moves at the prices of memory that the relaxation found, and around them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
-from loadmaster.graph.order import csr_from_pairs, sum_by
+from loadmaster.graph.order import csr_from_pairs, distinct_pairs, sum_by
 from loadmaster.problem import Concurrent, Pipeline, Problem, chain_arcs
 
 __all__ = ["Atoms", "atoms_of", "judges_peak", "make_atoms"]
@@ -68,16 +68,22 @@ def make_atoms(problem: Problem, *, unite: bool) -> Atoms:
 
         graph = coo_array((np.ones(len(tail)), (tail, head)), shape=(classes, classes))
         parts, part = connected_components(graph, connection="strong")
-    arcs = np.stack([part[tail], part[head]]) if len(tail) else np.zeros((2, 0), np.int32)
-    arcs = np.unique(arcs[:, arcs[0] != arcs[1]], axis=1).astype(np.int32)
+    apart = part[tail] != part[head]
+    arcs = distinct_pairs(part[tail[apart]], part[head[apart]])
     ptr, successor = csr_from_pairs(arcs[0], arcs[1], parts)
     count, label = (parts, part) if unite else (classes, np.arange(classes, dtype=np.int32))
     component = np.arange(count, dtype=np.int32) if unite else part.astype(np.int32)
-    allowed = np.ones((count, problem.devices), np.bool_)
-    np.logical_and.at(allowed, label, problem.class_allowed)
-    time = np.zeros((count, problem.devices))
-    np.add.at(time, label, problem.class_time)
+    if unite:
+        allowed = np.ones((count, problem.devices), np.bool_)
+        np.logical_and.at(allowed, label, problem.class_allowed)
+        time = np.zeros((count, problem.devices))
+        np.add.at(time, label, problem.class_time)
+    else:
+        allowed, time = problem.class_allowed.copy(), problem.class_time.copy()
     weighed = problem.resident if judges_peak(problem) else problem.memory
+    if keeps_whole_stages(problem):
+        assert problem.kept is not None
+        weighed = weighed + problem.kept
     of_op = label[of].astype(np.int32)
     return Atoms(
         of_op=of_op,
@@ -89,6 +95,18 @@ def make_atoms(problem: Problem, *, unite: bool) -> Atoms:
         successor_ptr=ptr,
         successor=successor,
         waiting=np.bincount(arcs[1], minlength=parts).astype(np.int32),
+    )
+
+
+def keeps_whole_stages(problem: Problem) -> bool:
+    """Whether a device must hold, besides the memory of its ops, all that they keep for one microbatch at least."""
+    model = problem.model
+    return (
+        problem.kept is not None
+        and isinstance(model, Pipeline)
+        and model.microbatches > 0
+        and model.stages_per_rank == 1
+        and bool(problem.graph.backward.any())
     )
 
 

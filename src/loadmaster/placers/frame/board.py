@@ -26,9 +26,10 @@ class Board:
     problem : the problem whose placements are written down; searches on others (a coarsened one, say) are
         not concerned.
     gap : the board closes when the relative gap is at most this.
+    began : when the run began, by ``time.perf_counter``; now if it is not given.
     """
 
-    def __init__(self, problem: Problem, bound: Bound, gap: float) -> None:
+    def __init__(self, problem: Problem, bound: Bound, gap: float, began: float | None = None) -> None:
         self.problem = problem
         self.best: Placement | None = None
         self.cost = math.inf
@@ -42,7 +43,7 @@ class Board:
         """Some members only search, all the time: the others need not."""
         self._sealed = False
         self._gap = gap
-        self._began = time.perf_counter()
+        self._began = time.perf_counter() if began is None else began
         self._lock = threading.Lock()
 
     def offer(self, placement: Placement, cost: float, method: str) -> float:

@@ -18,6 +18,7 @@ from loadmaster.graph.order import sum_by
 from loadmaster.placers.frame.atoms import Atoms, atoms_of, judges_peak
 from loadmaster.placers.frame.contradictions import note_infeasible, prove_infeasible
 from loadmaster.placers.frame.deciding import Deciding
+from loadmaster.placers.frame.enumeration import MOST, Rows, placements_of
 from loadmaster.placers.frame.search import Search
 from loadmaster.problem import Offload, Pipeline, Placement, Problem, SimulatedEvaluator
 
@@ -40,6 +41,8 @@ TRIES_FIRST = 10
 SLICE = 20_000
 """Steps of the exhaustive search between two looks at the clock: some milliseconds."""
 FIRST_SLICES = 5
+DRAWN, ENTRIES = 64, 1_000_000
+"""Random placements at a time where only the schedule says what fits, and random numbers for them."""
 STEPS = 10_000_000
 """Steps that the exhaustive search may take where there is no clock."""
 GRACE = 0.2
@@ -70,25 +73,32 @@ def repair(problem: Problem, device: IntArray) -> IntArray:
         return device
     at = np.empty(atoms.count, np.int32)
     at[atoms.of_op] = device
-    used = np.bincount(at, atoms.memory, problem.devices)
+    used = np.bincount(at, atoms.memory, problem.devices).astype(np.float64)
     for d in np.flatnonzero(used > problem.capacity).tolist():
-        mine = np.flatnonzero((at == d) & (atoms.memory > 0))
-        here = atoms.time[mine, d][:, None]
-        loss = np.where(atoms.allowed[mine], atoms.time[mine], np.inf) - here
+        mine = np.flatnonzero((at == d) & (atoms.memory > 0)).astype(np.int32)
+        loss = np.where(atoms.allowed[mine], atoms.time[mine], np.inf) - atoms.time[mine, d][:, None]
         loss[:, d] = np.inf
-        cheapest = loss.min(axis=1)
-        for i in np.argsort(cheapest / atoms.memory[mine], kind="stable").tolist():
-            if used[d] <= problem.capacity[d]:
-                break
-            a = int(mine[i])
-            room = used + atoms.memory[a] <= problem.capacity
-            choices = np.where(room, loss[i], np.inf)
-            e = int(choices.argmin())
-            if np.isfinite(choices[e]):
-                used[d] -= atoms.memory[a]
-                used[e] += atoms.memory[a]
-                at[a] = e
+        with np.errstate(invalid="ignore"):
+            order = np.argsort(loss.min(axis=1) / atoms.memory[mine], kind="stable")
+        _relieve(d, mine[order], loss[order], atoms.memory, problem.capacity, at, used)
     return at[atoms.of_op]
+
+
+@njit(cache=True, nogil=True)
+def _relieve(d, movers, loss, memory, capacity, at, used):  # type: ignore[no-untyped-def]
+    """Move atoms off device d, in this order, until the rest fits: each to where it loses least and there is room."""
+    for i in range(len(movers)):
+        if used[d] <= capacity[d]:
+            break
+        a = movers[i]
+        best, target = np.inf, -1
+        for e in range(len(capacity)):
+            if loss[i, e] < best and used[e] + memory[a] <= capacity[e]:
+                best, target = loss[i, e], e
+        if target >= 0:
+            used[d] -= memory[a]
+            used[target] += memory[a]
+            at[a] = target
 
 
 def random_segments(problem: Problem, rng: np.random.Generator, *, full: bool = False) -> IntArray | None:
@@ -256,6 +266,8 @@ def _search(problem: Problem, seed: int, patience: _Patience) -> Placement:
         if feasible(single):
             return Placement(single)
     rng = np.random.default_rng(seed)
+    if isinstance(problem.model, Pipeline) and problem.model.microbatches:
+        return _some_chain(problem, rng, feasible, patience)
     exhaustive = Deciding(problem)
     for attempt in range(TRIES):
         if attempt == TRIES_FIRST:
@@ -268,6 +280,16 @@ def _search(problem: Problem, seed: int, patience: _Patience) -> Placement:
         for device in (random_segments(problem, rng, full=attempt % 2 == 0), _first_fit(problem, rng)):
             if device is not None and feasible(device):
                 return Placement(device)
+        if judges_peak(problem):
+            # Only a schedule tells what fits, so that packing is of little use: many are drawn.
+            drawn = _many(problem, rng)
+            fits = check.evaluate_batch(drawn)[1]
+            if fits.any():
+                return Placement(drawn[int(fits.argmax())].copy())
+    if judges_peak(problem) and not exhaustive.over and placements_of(problem) <= MOST:
+        found = _any_of_all(problem, check, patience)
+        if found is not None:
+            return found
     while not exhaustive.over and not patience.over(SLICE):
         exhaustive.go_on(SLICE)
     if exhaustive.found is not None:
@@ -284,6 +306,44 @@ def _search(problem: Problem, seed: int, patience: _Patience) -> Placement:
         "no feasible placement was found in the time given, and it is not proved that there is none: "
         f"{_tightest(problem)}; give more time, or relax a constraint"
     )
+
+
+def _some_chain(
+    problem: Problem, rng: np.random.Generator, feasible: Callable[[IntArray], bool], patience: _Patience
+) -> Placement:
+    """Random chains of stages. Whether there is any that fits is for the placer ``stages`` to prove: what a stage keeps
+    depends on its place."""
+    for attempt in range(TRIES):
+        device = random_segments(problem, rng, full=attempt % 2 == 0)
+        if device is not None and feasible(device):
+            return Placement(device)
+        if patience.over():
+            break
+    raise UndecidedError(
+        "no feasible chain of stages was found at random, and it is not proved that there is none: "
+        f"{_tightest(problem)}; the method 'stages' searches systematically"
+    )
+
+
+def _any_of_all(problem: Problem, check: SimulatedEvaluator, patience: _Patience) -> Placement | None:
+    """The first of all placements that fits, by its schedule; None if there is none, or no time."""
+    rows = Rows(problem)
+    while len(device := rows.next(SLICE)):
+        fits = check.evaluate_batch(device)[1]
+        if fits.any():
+            return Placement(device[int(fits.argmax())].copy())
+        if patience.over():
+            break
+    return None
+
+
+def _many(problem: Problem, rng: np.random.Generator) -> IntArray:
+    """(rows, n) allowed devices, each row with a liking for some devices of its own."""
+    atoms = atoms_of(problem)
+    rows = max(1, min(DRAWN, ENTRIES // max(atoms.allowed.size, 1)))
+    weight = rng.random((rows, 1, problem.devices)) * rng.random((rows, *atoms.allowed.shape))
+    at = np.where(atoms.allowed, weight, -1.0).argmax(axis=2).astype(np.int32)
+    return np.ascontiguousarray(at[:, atoms.of_op])
 
 
 def _first_fit(problem: Problem, rng: np.random.Generator) -> IntArray | None:

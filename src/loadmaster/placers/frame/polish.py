@@ -81,6 +81,9 @@ def _lonely(problem: Problem, device: IntArray) -> list[tuple[IntArray, int]]:
         np.minimum.at(low, piece[mine], device[other])
         np.maximum.at(high, piece[mine], device[other])
     chosen = np.flatnonzero(before & behind & (low == high))
-    members: list[IntArray] = [np.flatnonzero(piece == number).astype(np.int32) for number in chosen.tolist()]
-    found = [(ops, int(low[number])) for ops, number in zip(members, chosen.tolist(), strict=True)]
+    by_piece = np.argsort(piece, kind="stable").astype(np.int32)
+    end = np.cumsum(np.bincount(piece, minlength=count))
+    found = [
+        (by_piece[end[number - 1] if number else 0 : end[number]], int(low[number])) for number in chosen
+    ]
     return sorted(found, key=lambda entry: int(graph.position[entry[0]].min()))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -87,9 +88,11 @@ class Search:
         self.evaluator: Evaluator = evaluator if evaluator is not None else SimulatedEvaluator(problem)
         self.simulated = isinstance(self.evaluator, SimulatedEvaluator)
         self._board = board_of(problem) if self.simulated else None
-        self._bound = lower_bound(problem)
+        self._bound = lower_bound(problem) if self._board is None else self._board.bound
         self.best: Placement | None = None
         self.cost = math.inf
+        self.start: Placement | None = None
+        """What the caller gave to begin with, for methods that learn from it."""
         self.stopped = "finished"
         self.note = ""
         """What a method shows of itself in the line of progress."""
@@ -130,6 +133,11 @@ class Search:
         return math.inf if self.budget.seconds is None else self.budget.seconds - self.seconds
 
     @property
+    def seconds_expected(self) -> float:
+        """How many more seconds of its own clock it will have, as far as can be told: others may have their turns."""
+        return self.seconds_left if self._turn is None else min(self.seconds_left, self._turn.expected)
+
+    @property
     def optimal(self) -> bool:
         """The best placement meets the lower bound: there is nothing left to find."""
         return self.simulated and self.cost <= self.bound.value * (1 + 1e-9)
@@ -153,6 +161,22 @@ class Search:
     def count(self, evaluations: int) -> None:
         """Add evaluations that a kernel made by deltas."""
         self._counted += evaluations
+
+    @contextmanager
+    def part(self, share: float, seconds: float) -> Iterator[None]:
+        """Only a share of what is left of the budget, and at most so many seconds, until the block ends."""
+        whole = self.budget
+        limit = None if whole.evaluations is None else self.evaluations + int(share * self.evaluations_left)
+        left = min(share * self.seconds_left, seconds) if limit is None or whole.seconds is not None else None
+        self.budget = Budget(None if left is None else self.seconds + left, limit)
+        try:
+            yield
+        except OutOfBudget:
+            if self.best is None:
+                raise
+            self.stopped = "finished"
+        finally:
+            self.budget = whole
 
     def began_earlier(self, seconds: float) -> None:
         """Add the seconds of an earlier run that this one continues."""

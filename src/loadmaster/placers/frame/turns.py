@@ -3,11 +3,13 @@
 Every member of a portfolio has a :class:`Turn` of its own and runs in a thread of its own, so that it keeps what it
 has built up. It asks for the lane each time it looks at the clock (:meth:`Turn.pass_on`); while it waits its own clock
 stands still. A small bandit: of two turns that are given out, one goes to the member with the best gain per second of
-late, the other to the one that has had the least time, so that nobody is forgotten.
+late, the other to the one that has had the least time for its weight, so that nobody is forgotten. Whoever has gained
+nothing for some turns counts for less until it gains again.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +20,8 @@ __all__ = ["Turn", "Turns", "taking", "turn_of"]
 
 FADING = 0.7
 """What is left of earlier gains and seconds in a member's rate after another turn."""
+VAIN, LEAST = 2.0, 0.25
+"""After so many turns in vain a member counts for half, and at last for this share of its weight."""
 OVERDUE = 2.0
 """Seconds over its time after which a member no longer keeps others from the lane."""
 
@@ -40,11 +44,24 @@ class Turn:
         self.gain = 0.0
         self.rate_gain = 0.0
         self.rate_seconds = 0.0
+        self.vain = 0
+        """Turns in a row without gain."""
+
+    @property
+    def fair(self) -> float:
+        """The time that it will have had after another turn, in that of a usual member: the least is next."""
+        after = self.spent + self._turns.seconds
+        return after / (self.weight * max(1.0 / (1.0 + self.vain / VAIN), LEAST))
 
     @property
     def rate(self) -> float:
         """Gain per second of late."""
         return self.rate_gain / self.rate_seconds if self.rate_seconds > 0 else 0.0
+
+    @property
+    def expected(self) -> float:
+        """Seconds that it will still have the lane, if it goes on as so far."""
+        return self._turns.expected(self)
 
     def gained(self, share: float) -> None:
         """The best cost known to all has fallen by this share, through this member."""
@@ -61,12 +78,19 @@ class Turns:
     seconds : length of a turn.
     over : whether the run has ended; then nobody waits any longer.
     clock : seconds from some moment on; tests bring their own.
+    left : seconds until the run ends.
     """
 
     def __init__(
-        self, seconds: float, over: Callable[[], bool], lanes: int = 1, clock: Clock = time.perf_counter
+        self,
+        seconds: float,
+        over: Callable[[], bool],
+        lanes: int = 1,
+        clock: Clock = time.perf_counter,
+        left: Clock = lambda: math.inf,
     ) -> None:
         self.seconds = seconds
+        self._left = left
         self._lanes = lanes
         self._over = over
         self._clock = clock
@@ -79,6 +103,16 @@ class Turns:
     def waiting(self) -> int:
         """Members in line."""
         return len(self._waiting)
+
+    def expected(self, turn: Turn) -> float:
+        """See :class:`Turn`: by weight at first, then by what it has had of the time so far."""
+        had = turn.spent + max(self._clock() - turn.since, 0.0)
+        members = [*self._waiting, *self._running]
+        fair = self._lanes * turn.weight / max(sum(member.weight for member in members), turn.weight)
+        # As if it had had its fair share for some turns before.
+        some = 4.0 * self.seconds
+        share = (had + min(fair, 1.0) * some) / (had + turn.waited + some)
+        return min(share, 1.0) * max(self._left(), 0.0)
 
     def widen(self, lanes: int) -> None:
         """Let so many members run at a time from now on."""
@@ -115,6 +149,7 @@ class Turns:
         turn.spent += seconds
         turn.rate_gain = FADING * turn.rate_gain + turn.gain
         turn.rate_seconds = FADING * turn.rate_seconds + seconds
+        turn.vain = 0 if turn.gain > 0 else turn.vain + 1
         turn.gain = 0.0
 
     def _wait(self, turn: Turn) -> None:
@@ -138,9 +173,9 @@ class Turns:
 
     def chosen(self) -> Turn:
         """Who is next: by turns the one that improves fastest and the one that has had the least time."""
-        least = min(self._waiting, key=lambda turn: turn.spent / turn.weight)
+        least = min(self._waiting, key=lambda turn: turn.fair)
         best = max(self._waiting, key=lambda turn: turn.rate)
-        return best if self._given % 2 and best.rate > 0 and least.spent > 0 else least
+        return best if self._given % 2 and best.rate > 0 else least
 
 
 _here: ContextVar[Turn | None] = ContextVar("turn", default=None)

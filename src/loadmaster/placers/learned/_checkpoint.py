@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from loadmaster.errors import InputError, LoadmasterError
-from loadmaster.files import check_writable, write_atomically
+from loadmaster.files import check_writable, read_archive, write_atomically
 from loadmaster.placers.frame.search import OutOfBudget, Search
 from loadmaster.problem import Placement, Point
 
@@ -55,6 +55,7 @@ class Checkpoint:
         """
         if not self.path or not Path(self.path).exists():
             return 0
+        read_archive(self.path, "a checkpoint of a learned placer")
         try:
             found = torch.load(self.path, weights_only=True)
             origin = found["origin"]

@@ -82,6 +82,7 @@ class Learner(Searcher):
             raise UnsupportedError(f"the method {self.name} cannot run: {reason}")
         import torch
 
+        search.start = start
         first_start(search, start, seed)
         search.check()
         units = units_of(search.problem, self.colocate)

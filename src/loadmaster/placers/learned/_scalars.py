@@ -1,4 +1,4 @@
-"""Scalars of a training run as TensorBoard event files, written without TensorBoard."""
+"""Curves of a training run: TensorBoard event files, written without TensorBoard, and a CSV file beside each."""
 
 from __future__ import annotations
 
@@ -11,39 +11,54 @@ import numpy as np
 from loadmaster.errors import InputError
 from loadmaster.placers.frame.search import Search
 
-__all__ = ["Scalars", "event_record", "new_event_file"]
+__all__ = ["Curves", "Scalars", "event_record"]
 
 
-def new_event_file(folder: str, label: str) -> Path | None:
-    """A new event file in a folder, to which records can be appended; None for no folder."""
-    if not folder:
-        return None
-    file = Path(folder) / f"events.out.tfevents.{int(time.time())}.{label}"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(_record(_double(1, time.time()) + _bytes(3, b"brain.Event:2")))
-    except OSError as error:
-        raise InputError(f"{folder}: scalars cannot be written there ({error.strerror})") from None
-    return file
+class Curves:
+    """Appends to two new files in a folder: an event file, and a CSV file of steps, names and values.
+
+    Nothing is written for no folder.
+    """
+
+    def __init__(self, folder: str, label: str) -> None:
+        self._event: Path | None = None
+        if not folder:
+            return
+        event = Path(folder) / f"events.out.tfevents.{int(time.time())}.{label}"
+        self._event, self._table = event, event.with_name(f"{label}.{int(time.time())}.csv")
+        try:
+            event.parent.mkdir(parents=True, exist_ok=True)
+            event.write_bytes(_record(_double(1, time.time()) + _bytes(3, b"brain.Event:2")))
+            self._table.write_text("step,name,value\n")
+        except OSError as error:
+            raise InputError(f"{folder}: scalars cannot be written there ({error.strerror})") from None
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        """The values at a step."""
+        if self._event is None:
+            return
+        with self._event.open("ab") as events:
+            events.write(event_record(step, values))
+        with self._table.open("a") as table:
+            table.writelines(f'{step},"{name}",{value!r}\n' for name, value in values.items())
 
 
 class Scalars:
-    """Appends to one event file in a folder: best cost, gap to the bound, and what else the training tells."""
+    """The curves of a search: best cost, gap to the bound, and what else the training tells."""
 
     def __init__(self, folder: str, search: Search, every: float = 0.5) -> None:
-        self._search, self._every, self._told = search, every, -np.inf
-        self._file = new_event_file(folder, search.method)
+        self._search, self._every, self._told, self._on = search, every, -np.inf, bool(folder)
+        self._curves = Curves(folder, search.method)
 
     def write(self, step: int, **values: float) -> None:
         """The values at a step, at most twice a second."""
-        if self._file is None or time.monotonic() - self._told < self._every:
+        if not self._on or time.monotonic() - self._told < self._every:
             return
         self._told = time.monotonic()
         search = self._search
         gap = 1.0 - search.bound.value / search.cost if search.simulated and search.cost > 0 else 0.0
         everything = {"best": search.cost, "gap": gap, "evaluations": float(search.evaluations), **values}
-        with self._file.open("ab") as file:
-            file.write(event_record(step, everything))
+        self._curves.write(step, {name: float(value) for name, value in everything.items()})
 
 
 def event_record(step: int, values: dict[str, float]) -> bytes:

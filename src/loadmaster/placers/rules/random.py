@@ -32,6 +32,7 @@ class Random(Searcher):
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "random"
+    knows_steps: ClassVar[bool] = True
     summary: ClassVar[str] = "the best of many random placements, half of them contiguous"
     unlimited: ClassVar[Budget] = Budget(evaluations=1000)
 

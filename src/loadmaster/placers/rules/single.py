@@ -22,6 +22,7 @@ class Single(Searcher):
     """
 
     name: ClassVar[str] = "single"
+    knows_steps: ClassVar[bool] = True
     summary: ClassVar[str] = "the best single device (ops it cannot take go elsewhere)"
 
     def explore(self, search: Search, start: Placement | None, seed: int) -> None:

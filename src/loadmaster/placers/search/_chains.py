@@ -256,6 +256,8 @@ class BatchChain:
     """
 
     LARGEST = 32
+    CELLS = 8_000_000
+    """Devices of ops in a batch at most: on graphs of over 250,000 ops batches are smaller."""
     FOCUSED = 0.7
     """Share of the moves that begin with a critical op."""
 
@@ -270,7 +272,8 @@ class BatchChain:
         self._used = np.zeros(problem.devices)
         self.cost = math.inf
         self._since = math.inf
-        self._batch = 4
+        self._largest = max(1, min(self.LARGEST, self.CELLS // max(problem.n, 1)))
+        self._batch = min(4, self._largest)
         self._focus = focus
         self._focused = np.zeros(0, np.int32)
         self._stale = 0
@@ -286,7 +289,7 @@ class BatchChain:
         self._at[self._of_op] = device
         self._used[:] = np.bincount(self._at, self._moves.memory, len(self._used))
         self._since, self.idle = self.cost, 0
-        self._stale = self.LARGEST
+        self._stale = 2**30
         self._note()
 
     def rebase(self) -> None:
@@ -320,7 +323,7 @@ class BatchChain:
             level = temperature * cooling**made * self.best_cost
             accepted = _first_accepted(self._rng, np.where(feasible, cost, np.inf), self.cost, level)
             if accepted < 0:
-                self._batch = min(self.LARGEST, self._batch + 1 + self._batch // 2)
+                self._batch = min(self._largest, self._batch + 1 + self._batch // 2)
                 continue
             self._batch = max(1, self._batch // 2)
             for a, d in zip(
@@ -336,9 +339,9 @@ class BatchChain:
         return made
 
     def _refocus(self) -> None:
-        """Look for the critical ops again, but not after every single move: it costs about as much as an
-        evaluation."""
-        if self._focus is None or self._stale < 8:
+        """Look for the critical ops again, but not after every single move: it costs more than an evaluation, and on
+        a large graph one move changes little of the critical path."""
+        if self._focus is None or self._stale < max(8, self._problem.n // 1000):
             return
         self._stale = 0
         atoms = np.zeros(len(self._at), np.bool_)

@@ -39,10 +39,20 @@ def note_bound(search: Search, value: float, name: str) -> None:
         search.bound = Bound(value, name)
 
 
+SOME = 1000
+"""Ops from which on a prover leaves all search to those who search beside it."""
+
+
+def _left_to_others(search: Search) -> bool:
+    return search.accompanied and search.budget.evaluations is None and search.problem.n > SOME
+
+
 def construct(search: Search, start: Placement | None, seed: int) -> None:
     """The given placement if it is feasible, then what plain rules construct."""
     first_start(search, start, seed)
     search.check()
+    if _left_to_others(search):
+        return
     for device in greedy_candidates(search.problem):
         search.try_device(device)
         search.check()
@@ -50,9 +60,9 @@ def construct(search: Search, start: Placement | None, seed: int) -> None:
 
 def quick_answers(search: Search, budget: Budget, seed: int) -> None:
     """Where stages must be contiguous, cut topological orders; then local search from the best placement
-    so far. Nothing for the rest of the time where others search beside this one."""
+    so far. Nothing for the rest of the time, or on a large graph, where others search beside this one."""
     whole = budget.seconds is None or budget.seconds > 0.5 * search.seconds_left
-    if search.accompanied and budget.evaluations is None and whole:
+    if _left_to_others(search) or (search.accompanied and budget.evaluations is None and whole):
         search.check()
         return
     model = search.problem.model

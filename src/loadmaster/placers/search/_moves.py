@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
-from loadmaster.graph.order import csr_from_pairs
+from loadmaster.graph.order import csr_from_pairs, distinct_pairs
 from loadmaster.placers.frame.feasible import atoms_of
 from loadmaster.problem import Problem
 
@@ -38,19 +38,27 @@ class Moves(NamedTuple):
 
 
 def members_of(problem: Problem) -> tuple[IntArray, IntArray]:
-    """CSR atom -> ops: (ptr, op)."""
+    """CSR atom -> ops: (ptr, op); kept on the problem, and not to be changed."""
+    return problem.derived(_members)
+
+
+def _members(problem: Problem) -> tuple[IntArray, IntArray]:
     atoms = atoms_of(problem)
     return csr_from_pairs(atoms.of_op, np.arange(problem.n, dtype=np.int32), atoms.count)
 
 
 def moves_of(problem: Problem) -> Moves:
-    """The atoms of a problem, with their neighbours."""
+    """The atoms of a problem, with their neighbours; kept on it, and not to be changed."""
+    return problem.derived(_moves)
+
+
+def _moves(problem: Problem) -> Moves:
     atoms = atoms_of(problem)
     tail, head = problem.graph.arcs
     a, b = atoms.of_op[tail], atoms.of_op[head]
     keep = a != b
-    both = np.concatenate([np.stack([a[keep], b[keep]]), np.stack([b[keep], a[keep]])], axis=1)
-    both = np.unique(both, axis=1).astype(np.int32)
+    a, b = a[keep], b[keep]
+    both = distinct_pairs(np.concatenate([a, b]), np.concatenate([b, a]))
     neighbour_ptr, neighbour = csr_from_pairs(both[0], both[1], atoms.count)
     # A copy: kernels are compiled once for arrays that can be written, and again for those that cannot.
     limited = problem.capacity.copy() if atoms.memory.sum() > 0 else np.full(problem.devices, np.inf)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from loadmaster.placers.frame.atoms import judges_peak
 from loadmaster.placers.frame.constructed import scheduled
 from loadmaster.placers.frame.feasible import atoms_of, find_feasible
 from loadmaster.placers.frame.search import Budget, Search
@@ -14,8 +15,10 @@ from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.rules.heft import heft_placements
 from loadmaster.placers.rules.lookahead import lookahead_schedule
 from loadmaster.placers.search._beam_kernel import beam_schedules
+from loadmaster.placers.search._chains import new_chain
 from loadmaster.placers.search._order_walk import OrderWalk
 from loadmaster.placers.search._walkers import Starts
+from loadmaster.placers.search.local_search import IteratedWalker, LocalSearch
 from loadmaster.problem import Concurrent, Placement, Problem, SimulatedEvaluator, evaluate
 
 __all__ = ["Beam"]
@@ -28,6 +31,8 @@ OPS_EXPANDED = 300_000
 """Widths are such that one beam appends at most so many ops."""
 STUCK = 20
 """A walk ends after so many evaluations without improvement per atom and device."""
+FIRST_TURN = 1000
+"""Evaluations of the first local search between two walks; each has twice as many as the one before."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Beam(Searcher):
 
     The beams are compared by PEFT's optimistic cost of what follows, in four ways. From the best schedule of
     all (HEFT's and lookahead's included) a walk moves ops to other devices and to other turns in the
-    sequence, as long as the budget lasts.
+    sequence. When it is stuck, local search over the devices finds it another start, as long as the budget lasts.
 
     References
     ----------
@@ -85,30 +90,58 @@ class Beam(Searcher):
                     yield from scheduled(problem, device, begin)
 
     def _improve(self, search: Search, seed: int) -> None:
-        """Walks from the best placement and then, each time one is stuck, from another one, in slices.
+        """Walks over placement and order, each time one is stuck from another placement that local search has found.
 
-        With ``memory="peak"`` what does not fit is not kept.
+        Peak memory depends on the order, so a walk over orders strays into what does not fit, and nothing of that is
+        kept: with ``memory="peak"`` local search comes first.
         """
         assert search.best is not None
         problem = search.problem
-        starts = Starts(problem, [], seed, fallback=search.best.device)
+        starts = Starts(problem, [search.best.device], seed, fallback=search.best.device)
+        chain = new_chain(problem, seed, search.evaluator)
+        beside = IteratedWalker(LocalSearch(), chain, starts, problem)
         patience = STUCK * (atoms_of(problem).count * problem.devices + 50)
         slice_size = max(2, min(2000, 1_000_000 // (problem.n + problem.graph.edges + 1)))
-        placement = search.best
+        placement, turn = search.best, FIRST_TURN
+        if judges_peak(problem):
+            placement = self._local(search, beside, turn, slice_size)
         while True:
-            begin = evaluate(problem, placement).start
-            assert begin is not None
-            walk = OrderWalk(problem, placement.device, begin, seed)
-            reached, idle = math.inf, 0
-            while idle < patience:
-                made = walk.advance(min(slice_size, search.evaluations_left))
-                search.count(made)
-                idle += made
-                if walk.cost < reached * (1 - 1e-12):
-                    reached, idle = walk.cost, 0
-                    if reached < search.cost:
-                        search.confirm(walk.placement, walk.cost)
-                search.check()
-                if made < 2:
-                    return
-            placement, seed = Placement(starts.next()), seed + 1
+            if not self._ordered(search, placement, seed, patience, slice_size):
+                return
+            turn, seed = 2 * turn, seed + 1
+            placement = self._local(search, beside, turn, slice_size)
+
+    def _ordered(
+        self, search: Search, placement: Placement, seed: int, patience: int, slice_size: int
+    ) -> bool:
+        """A walk over placement and order until it is stuck; False if there is nothing to try."""
+        begin = evaluate(search.problem, placement).start
+        assert begin is not None
+        walk = OrderWalk(search.problem, placement.device, begin, seed)
+        reached, idle = math.inf, 0
+        while idle < patience:
+            made = walk.advance(min(slice_size, search.evaluations_left))
+            search.count(made)
+            idle += made
+            if walk.cost < reached * (1 - 1e-12):
+                reached, idle = walk.cost, 0
+                if reached < search.cost:
+                    search.confirm(walk.placement, walk.cost)
+            search.check()
+            if made < 2:
+                return False
+        return True
+
+    def _local(self, search: Search, walker: IteratedWalker, evaluations: int, slice_size: int) -> Placement:
+        """Go on with a local search over placements, for so many evaluations; where it stands then."""
+        left = evaluations
+        while left > 0:
+            made = walker.walk(min(slice_size, left, search.evaluations_left))
+            search.count(made)
+            left -= max(made, 1)
+            if walker.chain.best_cost < search.cost:
+                search.confirm(Placement(walker.chain.best.copy()), walker.chain.best_cost)
+            search.check()
+            if made == 0:
+                break
+        return Placement(walker.chain.device.copy())

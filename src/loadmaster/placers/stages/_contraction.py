@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 
 from loadmaster.arrays import IntArray
-from loadmaster.graph.order import csr_from_pairs, topological_order
+from loadmaster.graph.order import csr_from_pairs, distinct_pairs, topological_order
 from loadmaster.placers.frame.feasible import Atoms, atoms_of
 from loadmaster.placers.stages._tables import MOST_STATES, Tables, count_vectors, kinds_of, tables_of
 from loadmaster.problem import Pipeline, Problem
@@ -210,7 +210,7 @@ def _contract(problem: Problem) -> Contracted:
     label = np.unique(label, return_inverse=True)[1].astype(np.int32)
     tail, head = label[tail], label[head]
     atoms = int(label.max()) + 1 if found.count else 0
-    arcs = np.unique(np.stack([tail, head])[:, tail != head], axis=1)
+    arcs = distinct_pairs(tail[tail != head], head[tail != head])
     order = topological_order(atoms, arcs[0], arcs[1])
     place = np.empty(atoms, np.int32)
     place[order] = np.arange(atoms, dtype=np.int32)

@@ -39,13 +39,22 @@ def cheapest(
     if contracted.tables.loads == 1:
         return solve(limit=best, ceiling=math.inf, floor=floors[0])
     least, other = floors
-    found = None
+    found, ceiling, slip = None, math.inf, 1.0 - LESS
     while True:
-        result = solve(limit=best - other, ceiling=(best - least) * LESS, floor=least)
+        ceiling = min(ceiling, (best - least) * LESS)
+        result = solve(limit=best - other, ceiling=ceiling, floor=least)
         if result is None:
             return found
         value, stages = result
-        least = max(least, value)
-        cost = float(chain_loads(contracted, stages).max(axis=0).sum())
+        loads = chain_loads(contracted, stages).max(axis=0)
+        cost = float(loads.sum())
         if cost < best:
-            best, found = cost, (cost, stages)
+            best, found, slip = cost, (cost, stages), 1.0 - LESS
+        elif value <= least:
+            # Rounding hides one load beside the other, or makes this chain's load less to ``solve`` than it is: look
+            # below, and further below each time that the like comes again.
+            ceiling = min(ceiling * (1.0 - slip), math.nextafter(float(loads[1]), -math.inf))
+            slip *= 2.0
+            if slip >= 1.0:
+                return found
+        least = max(least, value)

@@ -6,6 +6,7 @@ Every bound is a relaxation of the problem's own execution model (``docs/bounds.
   problem.
 - ``concurrent``, ``offload``: the longest path over pairs (op, device), on which ops that must share a device
   queue; the load dual; both together over windows of the schedule.
+- ``pipeline`` with microbatches: the way of one microbatch through all stages together with the load dual.
 - ``pipeline``: the load dual, with transfers where they add to the load; the largest colocation class; more heavy
   classes than devices.
 
@@ -22,13 +23,30 @@ from __future__ import annotations
 from loadmaster.problem._model import Concurrent, Offload, Pipeline, Serial
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._bound import EPS, Bound
+from loadmaster.problem.bounds._crowding import each_has_its_own
+from loadmaster.problem.bounds._ignored import ignored_by
 from loadmaster.problem.bounds._linear import linear_bound
+from loadmaster.problem.bounds._load_dual import load_dual
 from loadmaster.problem.bounds._pipeline import pipeline_bounds
 from loadmaster.problem.bounds._schedule import Paths, placed_paths, schedule_bounds
 from loadmaster.problem.bounds._serial import serial_bounds
-from loadmaster.problem.bounds._view import View, view_of
+from loadmaster.problem.bounds._step import step_bounds
+from loadmaster.problem.bounds._view import View, class_tensors, view_of
 
-__all__ = ["Bound", "Paths", "View", "all_bounds", "linear_bound", "lower_bound", "placed_paths", "view_of"]
+__all__ = [
+    "Bound",
+    "Paths",
+    "View",
+    "all_bounds",
+    "class_tensors",
+    "each_has_its_own",
+    "ignored_by",
+    "linear_bound",
+    "load_dual",
+    "lower_bound",
+    "placed_paths",
+    "view_of",
+]
 
 
 def lower_bound(problem: Problem) -> Bound:
@@ -70,6 +88,8 @@ def _bounds(problem: Problem) -> list[Bound]:
     match problem.model:
         case Serial():
             return serial_bounds(problem, view)
+        case Pipeline(microbatches=microbatches) if microbatches:
+            return step_bounds(problem, view)
         case Pipeline():
             return pipeline_bounds(problem, view)
         case Concurrent() | Offload():

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from loadmaster.arrays import BoolArray, FloatArray
 
-__all__ = ["crowding"]
+__all__ = ["crowding", "each_has_its_own"]
+
+IndexArray = npt.NDArray[np.intp]
 
 MOST = 64
 """Classes that are looked at, the heaviest first."""
 
 
-def crowding(cost: FloatArray, through: FloatArray, number: FloatArray) -> float:
+def crowding(
+    cost: FloatArray,
+    through: FloatArray,
+    number: FloatArray,
+    together: Callable[[IndexArray], FloatArray] | None = None,
+) -> float:
     """The largest value below which no placement can be, because heavy classes would need a device each.
 
     Suppose that a placement costs less than v. Then a class c is on a kind of device k with ``through[c, k] < v``, and
@@ -25,6 +34,8 @@ def crowding(cost: FloatArray, through: FloatArray, number: FloatArray) -> float
     cost : (C, K) seconds of compute of a class on a kind, infinite where it may not be.
     through : (C, K) a lower bound on the cost of any placement with the class on that kind.
     number : (K,) devices of each kind.
+    together : for some M classes, (M, M, K) a lower bound on the cost of any placement with two of them on one device
+        of the kind; by default the sum of their costs.
 
     Complexity: O(classes² kinds) per value, for at most 64 classes and a binary search.
 
@@ -33,21 +44,24 @@ def crowding(cost: FloatArray, through: FloatArray, number: FloatArray) -> float
     """
     finite = np.where(np.isfinite(cost), cost, math.inf)
     heaviest = np.argsort(-finite.min(axis=1), kind="stable")[:MOST]
-    cost, through = cost[heaviest], through[heaviest]
+    cost, through, pair = cost[heaviest], through[heaviest], None if together is None else together(heaviest)
+    pair = cost[:, None] + cost[None, :] if pair is None else pair
     first, second = np.triu_indices(len(cost), 1)
-    sums = (cost[first] + cost[second]).ravel()
+    sums = pair[first, second].ravel()
     values = np.unique(sums[np.isfinite(sums)])
     low, high = -1, len(values) - 1
     while low < high:  # each answer stands by itself, so that it does no harm if they are not monotone
         middle = (low + high + 1) // 2
-        if _refuted(float(values[middle]), cost, through, number):
+        if _refuted(float(values[middle]), cost, through, number, pair):
             low = middle
         else:
             high = middle - 1
     return float(values[low]) if low >= 0 else 0.0
 
 
-def _refuted(value: float, cost: FloatArray, through: FloatArray, number: FloatArray) -> bool:
+def _refuted(
+    value: float, cost: FloatArray, through: FloatArray, number: FloatArray, pair: FloatArray
+) -> bool:
     """Whether no placement can cost less than ``value``."""
     possible = (through < value) & np.isfinite(cost)
     chosen: list[int] = []
@@ -56,15 +70,15 @@ def _refuted(value: float, cost: FloatArray, through: FloatArray, number: FloatA
         if not possible[c].any():
             return True
         rest = np.array(chosen, np.int64)
-        apart = ~(possible[rest] & possible[c]) | (cost[rest] + cost[c] >= value)
+        apart = ~(possible[rest] & possible[c]) | (pair[rest, c] >= value)
         if apart.all():
             chosen.append(c)
         if len(chosen) > int(number.sum()):
             return True
-    return not _each_has_its_own(possible[chosen], number)
+    return not each_has_its_own(possible[chosen], number)
 
 
-def _each_has_its_own(possible: BoolArray, number: FloatArray) -> bool:
+def each_has_its_own(possible: BoolArray, number: FloatArray) -> bool:
     """Whether every row can be given a device of a kind that is possible for it (augmenting paths)."""
     held: list[list[int]] = [[] for _ in number]
 

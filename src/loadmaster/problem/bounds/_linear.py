@@ -61,8 +61,10 @@ def linear_bound(problem: Problem, *, known: float = math.inf, seconds: float = 
     arcs = op_arcs(problem)
     between = view.of[arcs.tail] != view.of[arcs.head]
     size = view.cost.size + problem.n + 3 * int(between.sum()) * (len(view.kinds) + 1)
+    if size > LARGEST:
+        return nothing
     paths = placed_paths(problem, view)
-    if size > LARGEST or not math.isfinite(paths.through.min(axis=1).max()):
+    if not math.isfinite(paths.through.min(axis=1).max()):
         return nothing
     relaxation = _Relaxation(view, arcs, paths, known)
     return Bound(min(relaxation.solve(seconds), known), "linear relaxation")

@@ -6,15 +6,17 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
-from loadmaster.problem._model import Offload
+from loadmaster.problem._model import Concurrent, Offload
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._bound import Bound
+from loadmaster.problem.bounds._crowding import crowding
 from loadmaster.problem.bounds._load_dual import load_dual, tightened
 from loadmaster.problem.bounds._view import Arcs, View
-from loadmaster.problem.bounds._windows import best_windows
+from loadmaster.problem.bounds._windows import best_window, best_windows
 
 __all__ = ["Paths", "op_arcs", "placed_paths", "schedule_bounds"]
 
@@ -23,6 +25,8 @@ CONE = 8
 """How many ancestors of an op are looked at for queueing; more hardly help."""
 MOST_PRICED = 2e6
 """Combinations of arcs and two kinds of devices for which prices of memory are looked for."""
+HEAVY = 0.6
+"""Two classes are looked at together if their sum is this part of the bound known."""
 PRICED_ROUNDS = 4
 """Rounds of seven prices of memory each."""
 
@@ -111,7 +115,39 @@ def schedule_bounds(problem: Problem, view: View) -> list[Bound]:
     bounds.append(Bound(loads(everything), "load dual"))
     bounds.append(Bound(windows(everything), "windows"))
     best = max(bound.value for bound in bounds)
+    if len(view.cost) < problem.n and isinstance(problem.model, Concurrent):
+        pairs = _Pairs(view, head, tail, HEAVY * best)
+        bounds.append(Bound(crowding(view.cost, through, view.number, pairs), "crowding and windows"))
+        best = max(best, bounds[-1].value)
     return [*bounds, Bound(tightened(through, windows, best), "pruned windows")]
+
+
+class _Pairs:
+    """Two classes on one device: what comes before, in and after the busiest stretch of their ops."""
+
+    def __init__(self, view: View, head: FloatArray, tail: FloatArray, least: float) -> None:
+        self._view, self._head, self._tail, self._least = view, head, tail, least
+
+    def __call__(self, classes: npt.NDArray[np.intp]) -> FloatArray:
+        """(M, M, K) a bound for two of the classes on one device of a kind; plain sums where they are small."""
+        view = self._view
+        cost = view.cost[classes]
+        pair: FloatArray = cost[:, None] + cost[None, :]
+        worth = np.isfinite(pair) & (pair >= self._least)
+        if not worth.any():
+            return pair
+        order = np.argsort(view.of, kind="stable")
+        end = np.cumsum(np.bincount(view.of, minlength=len(view.cost)))
+        ops = [
+            order[end[c] - size : end[c]]
+            for c, size in zip(classes, np.diff(end, prepend=0)[classes], strict=True)
+        ]
+        for a, b, k in np.argwhere(worth).tolist():
+            if a < b:
+                both = np.concatenate([ops[a], ops[b]])
+                window = best_window(self._head[both, k], self._tail[both, k], view.time[both, k])[0]
+                pair[a, b, k] = pair[b, a, k] = max(float(pair[a, b, k]), window)
+        return pair
 
 
 def _class_extremes(view: View, values: FloatArray, extreme: np.ufunc, start: float) -> FloatArray:

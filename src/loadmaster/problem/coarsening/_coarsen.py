@@ -35,11 +35,12 @@ from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.errors import InputError
 from loadmaster.files import read_json, shown
 from loadmaster.graph import Graph
-from loadmaster.graph.order import csr_from_pairs, topological_order
+from loadmaster.graph.order import csr_from_pairs, distinct_pairs, topological_order
 from loadmaster.problem._model import Pipeline, Serial
 from loadmaster.problem._placement import Placement
 from loadmaster.problem._problem import Problem
 from loadmaster.problem._rules import classes_of
+from loadmaster.problem._tie import Tie
 from loadmaster.problem.coarsening import _rules as rules
 
 __all__ = ["RULES", "Coarsening", "coarsen", "contract"]
@@ -221,13 +222,22 @@ def contract(problem: Problem, representative: IntArray) -> Coarsening:
     if problem.origin is not None:
         origin = np.full((groups, problem.devices), 255, np.uint8)
         np.minimum.at(origin, group, problem.origin)
+    memory, ties = added(problem.memory), []
+    for tie in problem.ties:
+        its = sorted({int(group[v]) for v in tie.ops})
+        if len(its) > 1:
+            ties.append(Tie(tuple(its), tie.size, tie.memory))
+        else:
+            memory[its[0]] += tie.memory
     coarse = replace(
         problem,
         graph=graph,
         time=np.stack([added(problem.time[:, d]) for d in range(problem.devices)], axis=1),
         size=problem.size[_leaving(fine, group)[0]],
-        memory=added(problem.memory),
+        memory=memory,
         resident=added(problem.resident),
+        kept=None if problem.kept is None else added(problem.kept),
+        ties=tuple(ties),
         class_of=_classes(problem, group, groups),
         pin=pin,
         forbidden=forbidden,
@@ -276,13 +286,13 @@ def _leaving(fine: Graph, group: IntArray) -> tuple[IntArray, IntArray, IntArray
     """
     source, target = group[fine.tensor_producer[fine.edge_tensor]], group[fine.consumer_op]
     cut = source != target
-    pairs = np.unique(np.stack([fine.edge_tensor[cut], target[cut]]), axis=1)
+    pairs = distinct_pairs(fine.edge_tensor[cut], target[cut])
     tensor = np.unique(pairs[0])
     producer = fine.tensor_producer[tensor]
     tensor = tensor[np.lexsort((tensor, fine.position[producer], group[producer]))]
     rank = np.empty(fine.tensors, np.int32)
     rank[tensor] = np.arange(len(tensor), dtype=np.int32)
-    ptr, reader = csr_from_pairs(rank[pairs[0]], pairs[1].astype(np.int32), len(tensor))
+    ptr, reader = csr_from_pairs(rank[pairs[0]], pairs[1], len(tensor))
     return tensor.astype(np.int32), ptr, reader
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.errors import InputError
 from loadmaster.graph import constant_valued
+from loadmaster.graph.order import distinct_pairs
 from loadmaster.problem._model import Pipeline, Serial
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.coarsening._acyclic import (
@@ -123,7 +124,7 @@ def zero(problem: Problem) -> IntArray:
     n = problem.n
     tail, head = problem.graph.arcs
     # Leaves are peeled off; the exclusive-or of an op's neighbours is the last of them when one is left.
-    both = np.unique(np.stack([np.minimum(tail, head), np.maximum(tail, head)]), axis=1)
+    both = distinct_pairs(np.minimum(tail, head), np.maximum(tail, head))
     degree = np.bincount(both.ravel(), minlength=n)
     rest = np.zeros(n, np.int64)
     np.bitwise_xor.at(rest, both[0], both[1])

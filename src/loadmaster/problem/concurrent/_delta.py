@@ -94,7 +94,7 @@ class StaticDelta(NamedTuple):
 
 def static_delta(problem: Problem) -> StaticDelta:
     """Arrays for a problem; :func:`prepare` must come before the first move."""
-    space = rank_space(problem)
+    space = problem.derived(rank_space)
     n, devices = space.time.shape
     edges = len(space.reader)
     rank = np.empty(n, np.uint32)

@@ -21,7 +21,7 @@ from loadmaster.problem.concurrent._rank import number_by_device
 
 __all__ = ["event_kernel"]
 
-SPECIALISED = 8
+SPECIALISED = 9
 """Up to this many devices their number is a compile-time constant, and loops over devices are unrolled."""
 
 # Unsigned indices spare numba's test for negative ones. (Mixed with signed ones they would become floats.)

@@ -52,7 +52,7 @@ class ConcurrentSimulator:
     @cached_property
     def space(self) -> RankSpace:
         """The arrays that the kernels read."""
-        return rank_space(self.problem)
+        return self.problem.derived(rank_space)
 
     @cached_property
     def _untraced(self) -> tuple[Trace, FloatArray]:

@@ -12,6 +12,11 @@ const device = data.device;
 meta.devices.forEach((d, i) => {
   const idle = meta.cost ? Math.max(0, 1 - meta.busy[i] / meta.cost) : 0;
   const row = lane(d.name, `idle ${(100 * idle).toFixed(0)} %`, 30, d.colour);
+  if (meta.actions.length) {
+    for (const [d, stage, m, back, from, to] of meta.actions) if (d === i)
+      row.bars.push([from, to, -1, `stage ${stage} · microbatch ${m} · ${back ? "backward" : "forward"}`, false, back ? 0.5 : 1, `${back ? "B" : "F"}${m}`]);
+    return;
+  }
   if (!scheduled) {
     row.note = seconds(meta.load[i]);
     row.bars.push([0, meta.busy[i], -1, `${d.name}: compute ${seconds(meta.busy[i])}`, false, 1]);
@@ -33,6 +38,19 @@ if (scheduled) {
     if (!links.has(key)) links.set(key, []);
     const text = `${meta.names[data.producer[t]]}${data.bytes[t] ? " · " + bytes(data.bytes[t]) : ""}`;
     links.get(key).push([data.movedSpan[2 * i], data.movedSpan[2 * i + 1], data.producer[t], text, criticalTransfer.has(i), 1]);
+  }
+  for (const key of [...links.keys()].sort((x, y) => x - y)) {
+    const a = Math.floor(key / D), b = key % D, bars = links.get(key);
+    const busy = bars.reduce((sum, bar) => sum + bar[1] - bar[0], 0);
+    lane(`${meta.devices[a].name} → ${meta.devices[b].name}`, seconds(busy), 18, meta.devices[a].colour).bars = bars;
+  }
+}
+if (meta.actions.length) {
+  const links = new Map();
+  for (const [a, b, stage, m, back, from, to] of meta.messages) {
+    const key = a * D + b;
+    if (!links.has(key)) links.set(key, []);
+    if (to > from) links.get(key).push([from, to, -1, `${back ? "gradients" : "activations"} of stage ${stage} · microbatch ${m}`, false, 1]);
   }
   for (const key of [...links.keys()].sort((x, y) => x - y)) {
     const a = Math.floor(key / D), b = key % D, bars = links.get(key);
@@ -66,7 +84,7 @@ function drawTimeline(ctx, w, h) {
     ctx.beginPath(); ctx.rect(gutter, y - 2, w - gutter - 12, row.height + 4); ctx.clip();
     let painted = -1;
     for (const bar of row.bars) {
-      const [a, b, v, text, critical, alpha] = bar, x1 = toX(a), x2 = toX(b);
+      const [a, b, v, text, critical, alpha, short] = bar, x1 = toX(a), x2 = toX(b);
       if (x2 < gutter || x1 > w || (x2 < painted && !critical && v !== state.op)) continue;
       const wide = Math.max(x2 - x1 - (x2 - x1 > 4 ? 0.7 : 0), 0.7);
       ctx.globalAlpha = alpha; ctx.fillStyle = row.colour;
@@ -78,9 +96,9 @@ function drawTimeline(ctx, w, h) {
         else { ctx.fillStyle = theme.fg; ctx.fillRect(x1, y, wide, 2.5); ctx.fillRect(x1, y + row.height - 2.5, wide, 2.5); }
       }
       if (v >= 0 && v === state.op) { ctx.strokeStyle = theme.accent; ctx.lineWidth = 4; ctx.strokeRect(x1 - 1, y - 1, wide + 2, row.height + 2); }
-      if (wide > 46 && row.height > 17) {
+      if (wide > (short ? 6.5 * short.length + 6 : 46) && row.height > 17) {
         ctx.fillStyle = alpha < 1 ? theme.fg : dark(row.colour) ? "#fff" : "#111"; ctx.textAlign = "left";
-        const label = text === null ? meta.names[v] : text.replace(/^.*?: /, "");
+        const label = short ? short : text === null ? meta.names[v] : text.replace(/^.*?: /, "");
         ctx.fillText(shortName(label, Math.floor((wide - 8) / 5.6)), Math.max(x1, gutter) + 5, y + row.height / 2 + 1);
       }
     }
@@ -130,7 +148,7 @@ navigate(timeline.canvas, {
     const bar = barAt(x, y), tip = $("tip");
     tip.hidden = !bar;
     if (!bar) return;
-    tip.textContent = `${bar[3] === null ? meta.names[bar[2]] : bar[3]} · ${seconds(bar[1] - bar[0])}` + (scheduled ? ` from ${seconds(bar[0])}` : "") + (bar[4] ? " · on the critical path" : "");
+    tip.textContent = `${bar[3] === null ? meta.names[bar[2]] : bar[3]} · ${seconds(bar[1] - bar[0])}` + (scheduled || meta.actions.length ? ` from ${seconds(bar[0])}` : "") + (bar[4] ? " · on the critical path" : "");
     tip.style.left = Math.min(x + 14, timeline.w - 240) + "px";
     tip.style.top = y + 16 + "px";
   },

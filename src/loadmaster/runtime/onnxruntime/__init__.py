@@ -5,7 +5,13 @@ Devices are written as for OpenVINO (``B=cpu:core=1``); those that it has are CP
 
 from loadmaster.runtime.onnxruntime._model import FlatModel, Submodel
 from loadmaster.runtime.onnxruntime._model_profile import OnnxRuntimeProfile, profile_model
-from loadmaster.runtime.onnxruntime._plans import all_cores_lines, how_to_run, open_plan, run_plan
+from loadmaster.runtime.onnxruntime._plans import (
+    all_cores_lines,
+    how_to_run,
+    open_plan,
+    run_plan,
+    serial_lines,
+)
 from loadmaster.runtime.onnxruntime._session import OnnxRuntimeSession
 
 open_session = OnnxRuntimeSession
@@ -21,4 +27,5 @@ __all__ = [
     "open_session",
     "profile_model",
     "run_plan",
+    "serial_lines",
 ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
-import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+from loadmaster.files import scratch_folder
 from loadmaster.runtime._measuring import timed, undisturbed
 from loadmaster.runtime.onnxruntime._executors import Devices, open_part
 from loadmaster.runtime.onnxruntime._library import session
@@ -17,37 +19,47 @@ __all__ = ["read_counters", "shared_out"]
 
 KERNEL = "_kernel_time"
 """How the events of the profiler end that say how long a node took."""
+FEWEST, SKIPPED = 3, 3
+"""Runs that will do where there is no time for more; and the first ones, which are slower."""
 LAYOUT = "_nchwc"
 """What ONNX Runtime appends to the name of a tensor for the node that makes it in its own layout."""
 
 
 def read_counters(
-    model: FlatModel, devices: Devices, device: str, repeats: int, clock: str
+    model: FlatModel,
+    devices: Devices,
+    device: str,
+    repeats: int,
+    clock: str,
+    seconds_left: float = math.inf,
 ) -> dict[str, Any]:
     """Seconds of every executed node, and what it was made of: as
     :func:`loadmaster.runtime.openvino._counters.read_counters` has it.
 
-    The profiler cannot be switched on and off, so that its runs come after those that are timed.
+    The profiler cannot be switched on and off, so that its runs come after those that are timed. Both are fewer
+    where they take more than half of ``seconds_left``.
     """
+    end = time.monotonic() + seconds_left / 2
     part = model.whole(device)
     plain = open_part(part, devices)
     feed = {name: array for (name, _, _), array in zip(model.inputs, model.draw(0), strict=True)}
     feed = {name: feed[name] for _, name in part.inputs}
 
-    def run() -> None:
-        plain.run(part.outputs, feed)
-
-    for _ in range(3):
+    # The profiler does not see that a device is slowed down; its times are scaled to these runs, which do.
+    run = devices[device].paced(lambda: plain.run(part.outputs, feed))
+    for _ in range(SKIPPED):
         run()
     wall: list[float] = []
     dropped = 0
     while len(wall) < repeats and dropped < 4 * repeats:
+        if time.monotonic() >= end and (len(wall) >= FEWEST or dropped >= FEWEST):
+            break
         sample = undisturbed(*timed(run), clock)
         if sample.clean:
             wall.append(sample.seconds)
         else:
             dropped += 1
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         optimised = Path(folder) / "optimised.onnx"
         counting = session(
             part.content,
@@ -58,7 +70,7 @@ def read_counters(
                 "optimized_model_filepath": str(optimised),
             },
         )
-        for _ in range(repeats + 3):
+        for _ in range(SKIPPED + max(FEWEST, len(wall))):
             counting.run(part.outputs, feed)
         events = json.loads(Path(counting.end_profiling()).read_text())
         nodes = _nodes(optimised)
@@ -80,7 +92,7 @@ def read_counters(
             {
                 "name": node["name"],
                 "kind": node["kind"],
-                "seconds": typical(seconds.get(node["name"], [0.0])[3:] or [0.0]),
+                "seconds": typical(seconds.get(node["name"], [0.0])[SKIPPED:] or [0.0]),
                 "originals": made_of[node["name"]],
                 "readers": sorted(readers[node["name"]]),
             }

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import RunError
+from loadmaster.runtime._deadline import check_deadline
 from loadmaster.runtime._flow import Flow, Job, Request
 from loadmaster.runtime._host import Arrays, Executor, Span
-from loadmaster.runtime._measuring import Sample, run_queue_wait
+from loadmaster.runtime._measuring import Sample, lost_since, run_queue_waits
 from loadmaster.runtime._pieces import Piece
 from loadmaster.runtime.onnxruntime._library import one_line, onnxruntime, session
 from loadmaster.runtime.onnxruntime._model import FlatModel, Submodel
+from loadmaster.runtime.openvino._chain import in_order
 from loadmaster.runtime.openvino._devices import DeviceSpec
 from loadmaster.runtime.openvino._overlapped import Overlapped, cores_of
 
@@ -41,14 +44,29 @@ def open_part(part: Submodel, devices: Devices) -> Any:
         ) from None
 
 
+def _open_parts(parts: Sequence[Submodel], devices: Devices) -> list[Any]:
+    """Sessions for all submodels, as long as there is time."""
+    found = []
+    for number, part in enumerate(parts):
+        check_deadline(number, len(parts))
+        found.append(open_part(part, devices))
+    return found
+
+
 class _Tensors:
     """What one request holds: the inputs, and what the submodels have made so far."""
 
-    def __init__(self, model: FlatModel, parts: Sequence[Submodel], sessions: Sequence[Any]) -> None:
+    def __init__(
+        self, model: FlatModel, devices: Devices, parts: Sequence[Submodel], sessions: Sequence[Any]
+    ) -> None:
         self._model, self._parts, self._sessions = model, parts, sessions
         self._ort = onnxruntime("running a model by ONNX Runtime")
         self._given: dict[str, Any] = {}
         self._made: list[dict[str, Any]] = [{} for _ in parts]
+        self.calls = [
+            devices[part.piece.device].paced(partial(self._run, number)) for number, part in enumerate(parts)
+        ]
+        """One per submodel, at the speed of its device."""
 
     def feed(self, inputs: Arrays) -> None:
         self._given = {
@@ -56,7 +74,7 @@ class _Tensors:
             for (name, _, _), array in zip(self._model.inputs, inputs, strict=True)
         }
 
-    def run(self, number: int) -> None:
+    def _run(self, number: int) -> None:
         """One submodel: tensors pass from one to the next without being copied."""
         part = self._parts[number]
         if not part.outputs:
@@ -81,38 +99,44 @@ class Chain:
 
     def __init__(self, model: FlatModel, devices: Devices, parts: Sequence[Submodel]) -> None:
         self._parts, self.submodels = parts, len(parts)
-        sessions = [open_part(part, devices) for part in parts]
-        self._tensors = _Tensors(model, parts, sessions)
+        self._slot = _Slot(model, devices, parts, _open_parts(parts, devices))
+        self._order = in_order(self._slot.jobs)
 
     def feed(self, inputs: Arrays) -> None:
-        self._tensors.feed(inputs)
+        self._slot.feed(inputs)
 
     def infer(self) -> None:
-        for number in range(len(self._parts)):
+        for number in self._order:
             self._run(number)
 
     def _run(self, number: int) -> None:
+        job = self._slot.jobs[number]
         try:
-            self._tensors.run(number)
+            job.run()
         except Exception as error:
-            piece = self._parts[number].piece
-            raise RunError(
-                f"submodel {number} ({len(piece.ops)} ops, from {piece.ops[0]!r}) on device {piece.device!r} failed: "
-                f"{one_line(error)}"
-            ) from None
+            raise RunError(f"{job.name} on device {job.device!r} failed: {one_line(error)}") from None
 
     def outputs(self) -> list[npt.NDArray[Any]]:
-        return self._tensors.outputs()
+        return self._slot.outputs(())
 
     def spans(self) -> list[Span]:
         self.infer()
         found: list[Span] = []
         began = time.perf_counter()
-        for number, part in enumerate(self._parts):
-            start = time.perf_counter() - began
+        for number in self._order:
+            part = self._parts[number]
+            start, on_core = time.perf_counter(), time.thread_time()
             self._run(number)
-            end = time.perf_counter() - began
-            found.append({"submodel": number, "device": part.piece.device, "start": start, "end": end})
+            found.append(
+                {
+                    "submodel": number,
+                    "device": part.piece.device,
+                    "start": start - began,
+                    "end": time.perf_counter() - began,
+                    "core": time.thread_time() - on_core,
+                    "ops": len(part.piece.ops),
+                }
+            )
         return found
 
 
@@ -129,7 +153,8 @@ class Plain:
 
     def feed(self, inputs: Arrays) -> None:
         names = [name for name, _, _ in self._model.inputs]
-        self._feed = {name: np.ascontiguousarray(array) for name, array in zip(names, inputs, strict=True)}
+        fed = {name: np.ascontiguousarray(array) for name, array in zip(names, inputs, strict=True)}
+        self._feed = {**fed, **self._model.values}
 
     def infer(self) -> None:
         self._outputs = self._session.run(None, self._feed)
@@ -144,11 +169,12 @@ class Plain:
 
     def timed(self, clock: str) -> Sample:
         """Run once. By the clock ``core``: at best, as if all threads were busy all the time or none waited twice."""
-        waited, busy = run_queue_wait(), time.process_time()
+        before, busy = run_queue_waits(), time.process_time()
         began = time.perf_counter()
         self.infer()
         seconds = time.perf_counter() - began
-        busy, waited = time.process_time() - busy, run_queue_wait() - waited
+        waited = lost_since(before, stream=getattr(self, "items", 1) > 1)
+        busy = time.process_time() - busy
         if clock == "core":
             waited = min(waited, seconds - busy / self._threads)
         return Sample(seconds, max(0.0, waited))
@@ -188,8 +214,8 @@ class OverlappedSessions(Overlapped):
         self._model, self._devices = model, named
         self._parts: Any = model.cut(pieces)
         self.submodels = len(self._parts)
-        self._compiled = [open_part(part, devices) for part in self._parts]
-        self._slots: Any = [_Slot(model, self._parts, self._compiled) for _ in range(slots)]
+        self._compiled = _open_parts(self._parts, devices)
+        self._slots: Any = [_Slot(model, devices, self._parts, self._compiled) for _ in range(slots)]
         used = [spec for spec in devices.values() if any(p.device == spec.name for p in pieces)]
         self._flow = Flow([slot.jobs for slot in self._slots], cores_of(used), said=one_line)
         self._inputs: list[npt.NDArray[Any]] = []
@@ -208,8 +234,10 @@ class _Named:
 class _Slot:
     """The tensors and jobs of one request in flight."""
 
-    def __init__(self, model: FlatModel, parts: Sequence[Submodel], sessions: Sequence[Any]) -> None:
-        self._tensors = _Tensors(model, parts, sessions)
+    def __init__(
+        self, model: FlatModel, devices: Devices, parts: Sequence[Submodel], sessions: Sequence[Any]
+    ) -> None:
+        self._tensors = _Tensors(model, devices, parts, sessions)
         readers: list[set[int]] = [set() for _ in parts]
         waits = [{source for source, _ in part.inputs if source is not None} for part in parts]
         for number, sources in enumerate(waits):
@@ -219,15 +247,12 @@ class _Slot:
             Job(
                 f"submodel {number} ({len(part.piece.ops)} ops, from {part.piece.ops[0]!r})",
                 part.piece.device,
-                self._job(number),
+                self._tensors.calls[number],
                 sorted(readers[number]),
                 len(waits[number]),
             )
             for number, part in enumerate(parts)
         ]
-
-    def _job(self, number: int) -> Callable[[], None]:
-        return lambda: self._tensors.run(number)
 
     def feed(self, inputs: Arrays) -> None:
         self._tensors.feed(inputs)
@@ -246,6 +271,11 @@ def single(model: FlatModel, devices: Devices, *, device: str) -> Executor:
 def serial(model: FlatModel, devices: Devices, *, placement: Mapping[str, str]) -> Executor:
     """Every op on the device that a placement gives it, one submodel after another."""
     return Chain(model, devices, model.cut(model.pieces(placement)))
+
+
+def chain(model: FlatModel, devices: Devices, *, pieces: Sequence[Piece]) -> Executor:
+    """Pieces one after another."""
+    return Chain(model, devices, model.cut(pieces))
 
 
 def concurrent(model: FlatModel, devices: Devices, *, pieces: Sequence[Piece]) -> Executor:
@@ -281,6 +311,7 @@ def streams(
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "single": single,
     "serial": serial,
+    "chain": chain,
     "concurrent": concurrent,
     "pipeline": pipeline,
     "all-cores": all_cores,

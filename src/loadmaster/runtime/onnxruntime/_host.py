@@ -39,9 +39,8 @@ class OnnxRuntimeHost(ModelHost):
         return one_line(error)
 
     def profile(self, device: str, repeats: int, clock: str, seconds: float) -> dict[str, Any]:
-        """Seconds of every executed node of one device, and the ops that it was made of; all in a few runs, so that the
-        limit of ``seconds`` is not needed."""
-        return read_counters(self.model, self.devices, device, repeats, clock)
+        """Seconds of every executed node of one device, and the ops that it was made of."""
+        return read_counters(self.model, self.devices, device, repeats, clock, seconds)
 
     def unsupported(self, device: str) -> list[str]:
         """None: what a provider has no kernel for, ONNX Runtime gives to the CPU."""

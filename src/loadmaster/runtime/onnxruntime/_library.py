@@ -8,7 +8,7 @@ from typing import Any
 
 from loadmaster.errors import InputError
 from loadmaster.hardware import Device
-from loadmaster.runtime.openvino._devices import DeviceSpec
+from loadmaster.runtime.openvino._devices import DeviceSpec, require_here
 
 __all__ = ["check_devices", "device_of", "one_line", "onnxruntime", "session", "spec_of"]
 
@@ -44,6 +44,7 @@ def check_devices(specs: Sequence[DeviceSpec]) -> None:
     ------
     InputError : names the device.
     """
+    require_here(specs)
     known = onnxruntime("running a model by ONNX Runtime").get_available_providers()
     for spec in specs:
         kind = spec.plugin.partition(".")[0]

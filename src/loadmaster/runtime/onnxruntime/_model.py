@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import InputError, RunError
-from loadmaster.graph import Network, load_onnx
-from loadmaster.runtime._inputs import draw_input
+from loadmaster.graph import Given, Network, draw_input, length_of, load_onnx
+from loadmaster.graph.onnx import whole_onnx
 from loadmaster.runtime._pieces import DATA, Piece, homes
 from loadmaster.runtime.onnxruntime._library import one_line, onnxruntime, session
 
@@ -46,16 +46,17 @@ class FlatModel:
     network : what the reader makes of it.
     inputs : name, shape and type of every input.
     outputs : the tensors that are the model's outputs.
+    values : inputs of the file that are the same in every run, and constants here.
     nodes : in an order in which they can run.
     op_of : tensor -> the op that makes it; tensors that are the same in every run are not in it.
     """
 
     def __init__(self, path: str | Path, shapes: Mapping[str, Sequence[int]] | Iterable[str] = ()) -> None:
         import onnx
-        import onnx.inliner
 
         self.path = str(path)
-        self.network: Network = load_onnx(path, shapes)
+        given = Given(shapes)
+        self.network: Network = load_onnx(path, given)
         graph = self.network.graph
         self.op_of = {
             name: graph.names[v] for v, names in enumerate(self.network.ports) for name in names if name
@@ -63,14 +64,13 @@ class FlatModel:
         self._shape: dict[str, tuple[int, ...]] = {}
         for v, names in enumerate(self.network.ports):
             self._shape.update(zip(names, graph.output_shapes[v], strict=False))
-        whole: Any = onnx.load(self.path)
-        self._whole = onnx.inliner.inline_local_functions(whole) if whole.functions else whole
+        self._whole, self.values = whole_onnx(self.path, given)
         self._constants: dict[str, Any] = {}
         stored = {tensor.name for tensor in self._whole.graph.initializer}
         stored |= {tensor.values.name for tensor in self._whole.graph.sparse_initializer}
-        given = [info for info in self._whole.graph.input if info.name not in stored]
+        ports = [info for info in self._whole.graph.input if info.name not in stored]
         self.inputs: list[tuple[str, tuple[int, ...], np.dtype[Any]]] = []
-        for info, v in zip(given, self.network.inputs, strict=True):
+        for info, v in zip(ports, self.network.inputs, strict=True):
             shape = graph.output_shapes[v][0]
             kind = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
             if kind.kind not in "biuf":
@@ -188,7 +188,10 @@ class FlatModel:
         try:
             found = session(content, None, entries=off).get_outputs() if names else []
         except Exception as error:
-            raise RunError(f"{self.path}: ONNX Runtime cannot load the model ({one_line(error)})") from None
+            raise InputError(
+                f"{self.path}: ONNX Runtime cannot load the model ({one_line(error)}): it can be placed and exported, "
+                "not run"
+            ) from None
         return {port.name: TYPES[port.type] for port in found if port.type in TYPES}
 
     def _info(self, name: str, kind: int) -> Any:
@@ -289,13 +292,21 @@ class FlatModel:
 
     def draw(self, seed: int) -> list[npt.NDArray[Any]]:
         """Random inputs: normal numbers, or rows of the tables that whole numbers look up in."""
+        shapes = [shape for _, shape, _ in self.inputs]
         return [
-            draw_input(shape, kind, seed=seed, at=at, rows=self._rows(name) if kind.kind in "iu" else 2)
+            draw_input(
+                shape,
+                kind,
+                seed=seed,
+                at=at,
+                length=length_of(at, shapes),
+                rows=self._rows(name) if kind.kind in "iu" else None,
+            )
             for at, (name, shape, kind) in enumerate(self.inputs)
         ]
 
-    def _rows(self, name: str) -> int:
-        """Rows of the smallest table that an input indexes; 2 where it indexes none (a mask, say)."""
+    def _rows(self, name: str) -> int | None:
+        """Rows of the smallest table that an input indexes; None where it indexes none (a mask, say)."""
         names, found = {name}, []
         for node in self.nodes:
             if node.op_type == "Gather" and node.input[1] in names:
@@ -306,7 +317,7 @@ class FlatModel:
                     found.append(int(shape[axis]))
             elif node.op_type in PASSED_ON and node.input[0] in names:
                 names.add(node.output[0])
-        return min(found, default=2)
+        return min(found, default=None)
 
 
 TYPES = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loadmaster.graph import load_onnx
-from loadmaster.graph.onnx import parse_shapes
+from loadmaster.graph import Given, load_onnx
 from loadmaster.problem import ExecutionModel, Problem
 from loadmaster.runtime._cache import Cache, model_hash
 from loadmaster.runtime._link_costs import LinkFit, measure_link
@@ -47,11 +48,13 @@ def profile_model(
     refresh: bool = False,
     clock: str = "wall",
     links_too: bool = True,
-    until: float | None = None,
+    until: float = math.inf,
+    session: OnnxRuntimeSession | None = None,
 ) -> OnnxRuntimeProfile:
     """Profile a model on devices, and, with ``links_too``, what it takes to pass tensors between them.
 
-    ``until`` is there for other engines, whose profiles can be cut short: this one takes a few runs.
+    After the time ``until`` of ``time.monotonic`` ops are measured in as few runs as will do. An open ``session`` is
+    used and left open; without one a worker is started where something has to be measured.
 
     Devices that differ in their core alone are profiled once.
 
@@ -61,20 +64,26 @@ def profile_model(
     BusyError : other work disturbed the measuring; what was measured before that is in the cache.
     """
     check_devices(devices)
-    given = parse_shapes(shapes)
+    given = Given(shapes)
     network = load_onnx(path, given)
     graph = network.graph
     about = {
         "format": FORMAT,
         "model": model_hash(path),
         "shapes": {name: list(shape) for name, shape in sorted(given.items())},
+        **({"values": given.constants} if given.constants else {}),
         "graph": graph.digest,
         "onnxruntime": onnxruntime("profiling").__version__,
         "clock": clock,
     }
     opened: list[OnnxRuntimeSession] = []
+    fresh = False
 
-    def session() -> OnnxRuntimeSession:
+    def running() -> OnnxRuntimeSession:
+        nonlocal fresh
+        fresh = True
+        if session is not None:
+            return session
         if not opened:
             opened.append(OnnxRuntimeSession(path, devices, given, clock=clock))
         return opened[0]
@@ -90,7 +99,7 @@ def profile_model(
     links: dict[tuple[str, str], LinkFit] = {}
     kinds = {spec.name: replace(spec, name="x", core=None).text for spec in devices}
     try:
-        for spec in devices:
+        for at, spec in enumerate(devices):
             twin = next(
                 (d for d in devices if d.name in profiles and kinds[d.name] == kinds[spec.name]), None
             )
@@ -98,7 +107,8 @@ def profile_model(
             about_device = {"device": kinds[spec.name]}
             found = found or known("profile", about_device, DeviceProfile)
             if found is None:
-                found = measure_profile(session(), graph, spec.name)  # type: ignore[arg-type]
+                seconds = max(0.0, until - time.monotonic()) / (len(devices) - at)
+                found = measure_profile(running(), graph, spec.name, seconds=seconds)  # type: ignore[arg-type]
                 keep("profile", about_device, found.document())
             profiles[spec.name] = found
         partial = OnnxRuntimeProfile(network, tuple(devices), profiles, {}, False)
@@ -111,11 +121,11 @@ def profile_model(
                 link = known("link", ends, LinkFit)
                 if link is None:
                     groups = [*partial.groups, *[list(group) for group in network.colocation]]
-                    seconds = {d.name: partial.seconds(d.name) for d in (a, b)}
-                    link = measure_link(session(), graph, groups, (a.name, b.name), seconds)
+                    spent = {d.name: partial.seconds(d.name) for d in (a, b)}
+                    link = measure_link(running(), graph, groups, (a.name, b.name), spent)
                     keep("link", ends, link.document())
                 links[between] = link
     finally:
         for each in opened:
             each.close()
-    return OnnxRuntimeProfile(network, tuple(devices), profiles, links, not opened)
+    return OnnxRuntimeProfile(network, tuple(devices), profiles, links, not fresh)

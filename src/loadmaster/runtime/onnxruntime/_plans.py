@@ -22,7 +22,7 @@ from loadmaster.runtime.openvino._devices import DeviceSpec
 from loadmaster.runtime.openvino._net import Net
 from loadmaster.runtime.openvino._plans import STREAM, overlapping_cores
 
-__all__ = ["all_cores_lines", "how_to_run", "open_plan", "run_plan"]
+__all__ = ["all_cores_lines", "how_to_run", "open_plan", "run_plan", "serial_lines"]
 
 Shapes = Mapping[str, Sequence[int]] | Iterable[str]
 
@@ -54,6 +54,11 @@ def all_cores_lines(
     if stream:
         found.append((f"ONNX Runtime, {len(cores)} streams", "streams", {**options, "items": STREAM}))
     return found
+
+
+def serial_lines(devices: Sequence[DeviceSpec]) -> list[tuple[str, str, dict[str, Any]]]:
+    """What ONNX Runtime would do with several devices of one CPU by itself: nothing."""
+    return []
 
 
 def fitting_network(model: str | Path, plan: Plan, shapes: Shapes = ()) -> Network:
@@ -112,6 +117,7 @@ def run_plan(
     InputError : the plan is for another model, or its devices are not there.
     RunError : it does not run, or gives other outputs than the unplaced model.
     """
+    shapes = plan.given(shapes)
     network = fitting_network(model, plan, shapes)
     specs = specs_of(plan, devices)
     problem = plan.problem()
@@ -155,7 +161,7 @@ class OnnxRuntimeNet(Net):
     """A model that runs by a plan, in this process."""
 
     def __init__(self, model: FlatModel, running: OverlappedSessions) -> None:
-        self._running = running
+        self._running, self._after = running, []
         self._ports = list(model.inputs)
         self.submodels = running.submodels
 
@@ -175,6 +181,7 @@ def open_plan(
     """
     loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
     how_to_run(loaded.problem().model)
+    shapes = loaded.given(shapes)
     fitting_network(model, loaded, shapes)
     specs = {spec.name: spec for spec in specs_of(loaded, devices)}
     flat = FlatModel(model, shapes)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import RunError
-from loadmaster.graph.onnx import parse_shapes
+from loadmaster.graph import Given
 from loadmaster.runtime._cores import calmest_core
 from loadmaster.runtime._session import Candidate, Session
 from loadmaster.runtime._tolerance import Tolerance
@@ -40,7 +40,7 @@ class OnnxRuntimeSession(Session):
             cores=chosen,
             clock=clock,
             path=self.path,
-            shapes=parse_shapes(shapes),
+            shapes=Given(shapes),
             devices=list(self.devices),
         )
 

@@ -1,8 +1,17 @@
 """OpenVINO as the engine: devices, profiles, sessions, and plans that run. It is imported when something runs."""
 
+from loadmaster.runtime.openvino._counters import read_counters
 from loadmaster.runtime.openvino._device_profile import DeviceProfile, measure_profile
-from loadmaster.runtime.openvino._devices import Devices, DeviceSpec, available, one_per_core, parse_devices
+from loadmaster.runtime.openvino._devices import (
+    Devices,
+    DeviceSpec,
+    available,
+    one_per_core,
+    parse_devices,
+    require_here,
+)
 from loadmaster.runtime.openvino._evaluator import OpenVinoEvaluator
+from loadmaster.runtime.openvino._executors import single
 from loadmaster.runtime.openvino._inputs import draw_inputs
 from loadmaster.runtime.openvino._model_profile import ModelProfile, profile_model
 from loadmaster.runtime.openvino._net import Net, open_plan
@@ -15,8 +24,10 @@ from loadmaster.runtime.openvino._plans import (
     how_to_run,
     overlapping_cores,
     run_plan,
+    serial_lines,
 )
 from loadmaster.runtime.openvino._session import OpenVinoSession
+from loadmaster.runtime.openvino._submodels import Submodel, cut_model
 
 open_session = OpenVinoSession
 
@@ -30,8 +41,10 @@ __all__ = [
     "OpenVinoEvaluator",
     "OpenVinoSession",
     "Overlapped",
+    "Submodel",
     "all_cores_lines",
     "available",
+    "cut_model",
     "devices_of",
     "draw_inputs",
     "fitted",
@@ -43,5 +56,9 @@ __all__ = [
     "overlapping_cores",
     "parse_devices",
     "profile_model",
+    "read_counters",
+    "require_here",
     "run_plan",
+    "serial_lines",
+    "single",
 ]

@@ -19,10 +19,10 @@ from loadmaster.runtime._flow import Job
 from loadmaster.runtime._host import Arrays, Span
 from loadmaster.runtime._pieces import DATA, Piece
 from loadmaster.runtime.openvino._devices import Devices
-from loadmaster.runtime.openvino._overlapped import Slot, compiled_part
+from loadmaster.runtime.openvino._overlapped import Slot, compiled_parts
 from loadmaster.runtime.openvino._submodels import cut_model
 
-__all__ = ["Chain", "chain", "submodels_of"]
+__all__ = ["Chain", "chain", "in_order", "submodels_of"]
 
 
 class Chain:
@@ -34,9 +34,9 @@ class Chain:
     def __init__(self, model: Any, devices: Devices, pieces: Sequence[Piece]) -> None:
         self._parts = cut_model(model, pieces, channels_last=False)
         self.submodels = len(self._parts)
-        compiled = [compiled_part(devices, part) for part in self._parts]
+        compiled = compiled_parts(devices, self._parts)
         self._slot = Slot(self._parts, compiled, model, devices)
-        self._order = _in_order(self._slot.jobs)
+        self._order = in_order(self._slot.jobs)
         self._inputs: list[npt.NDArray[Any]] = []
 
     def feed(self, inputs: Arrays) -> None:
@@ -79,7 +79,7 @@ class Chain:
         return found
 
 
-def _in_order(jobs: Sequence[Job]) -> list[int]:
+def in_order(jobs: Sequence[Job]) -> list[int]:
     """Jobs such that none comes before one that it waits for; of those that could come next, the first."""
     left = [job.waits for job in jobs]
     ready = [number for number, waits in enumerate(left) if not waits]

@@ -4,6 +4,7 @@ A virtual device is one of OpenVINO's plugins registered once more under another
 and number of threads, and slowed down if asked. It is written ``"B=cpu:core=1,precision=bf16,speed=0.5"``, or as a
 ``[[device]]`` table of a TOML file.
 A real GPU or NPU is the same thing with another plugin (``"G=gpu"``, ``"G=gpu.1"``).
+A device of another machine names its node: ``"B=cpu:node=left"``, or just ``"left/cpu"``.
 """
 
 from __future__ import annotations
@@ -25,14 +26,33 @@ from loadmaster.hardware import Device
 from loadmaster.runtime._cores import allowed_cores
 from loadmaster.runtime._pace import paced
 
-__all__ = ["PRECISIONS", "DeviceSpec", "Devices", "available", "one_per_core", "parse_devices"]
+__all__ = [
+    "PRECISIONS",
+    "DeviceSpec",
+    "Devices",
+    "available",
+    "one_per_core",
+    "parse_devices",
+    "require_here",
+]
 
 PRECISIONS = {"f32": "fp32", "bf16": "bf16", "f16": "fp16"}
 """OpenVINO's name of a precision -> ours."""
 
-SPEC = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]*)=(?P<plugin>[a-z]+(\.\d+)?)(:(?P<rest>.*))?")
-KEYS = ("core", "precision", "threads", "speed")
-READ: dict[str, Callable[[str], Any]] = {"core": int, "precision": str, "threads": int, "speed": float}
+NODE = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+SPEC = re.compile(
+    rf"(?P<name>[A-Za-z][A-Za-z0-9_-]*|{NODE}/[a-z]+(\.\d+)?)=(?P<plugin>[a-z]+(\.\d+)?)(:(?P<rest>.*))?"
+)
+THERE = re.compile(rf"(?P<node>{NODE})/(?P<plugin>[A-Za-z]+(\.\d+)?)(:(?P<rest>.*))?")
+"""A plugin of a node, which is the device's name, too."""
+KEYS = ("node", "core", "precision", "threads", "speed")
+READ: dict[str, Callable[[str], Any]] = {
+    "node": str,
+    "core": int,
+    "precision": str,
+    "threads": int,
+    "speed": float,
+}
 NUMBER = re.compile(r"(\d{1,9}(\.\d{0,20})?|\.\d{1,20})(e-?\d{1,2})?", re.ASCII)
 
 
@@ -41,7 +61,7 @@ class DeviceSpec:
     """A device to run on.
 
     >>> DeviceSpec.parse("B=cpu:core=1,precision=bf16")
-    DeviceSpec(name='B', plugin='cpu', core=1, precision='bf16', threads=1, speed=1.0)
+    DeviceSpec(name='B', plugin='cpu', core=1, precision='bf16', threads=1, speed=1.0, node='')
     """
 
     name: str
@@ -54,6 +74,8 @@ class DeviceSpec:
     threads: int = 1
     speed: float = 1.0
     """Against what the hardware can do: at 0.5 its thread stays busy as long again after each submodel."""
+    node: str = ""
+    """The machine of a Ray cluster that it is in; empty: this one."""
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -66,7 +88,9 @@ class DeviceSpec:
             raise InputError(
                 f"device {self.name!r}: speed must be a number over 0 and at most 1, not {self.speed:g}"
             )
-        if self.core is not None and self.core not in allowed_cores():
+        if self.node and not re.fullmatch(NODE, self.node):
+            raise InputError(f"device {self.name!r}: {shown(self.node)} is not the name of a node")
+        if self.core is not None and not self.node and self.core not in allowed_cores():
             raise InputError(
                 f"device {self.name!r}: core {self.core} is not one that this process may use: "
                 f"choose from {', '.join(map(str, allowed_cores()))}"
@@ -80,6 +104,10 @@ class DeviceSpec:
         ------
         InputError : the text is not of that form, or a value is wrong.
         """
+        there = THERE.fullmatch(text.strip())
+        if there:  # the short form
+            name = f"{there['node']}/{there['plugin'].lower()}"
+            text = f"{name}={there['plugin'].lower()}:node={there['node']},{there['rest'] or ''}"
         match = SPEC.fullmatch(text.strip())
         if not match:
             raise InputError(
@@ -95,6 +123,8 @@ class DeviceSpec:
                 raise InputError(
                     f"the device {text!r}: {entry!r} is not one of {', '.join(KEYS)}", option="--device"
                 )
+            if key == "node" and not value:
+                raise InputError(f"the device {shown(text)}: node must be a name", option="--device")
             if key in ("core", "threads") and not (value.isdecimal() and len(value) < 10):
                 raise InputError(
                     f"the device {shown(text)}: {key} must be a whole number < 1e9, not {shown(value)}",
@@ -113,6 +143,8 @@ class DeviceSpec:
         keys = [f"precision={self.precision}", f"threads={self.threads}"]
         if self.core is not None:
             keys.insert(0, f"core={self.core}")
+        if self.node:
+            keys.insert(0, f"node={self.node}")
         if self.speed != 1.0:
             keys.append(f"speed={self.speed!r}")
         return f"{self.plugin}:{','.join(keys)}"
@@ -129,9 +161,14 @@ class DeviceSpec:
         return DeviceSpec.parse(f"{device.name}={device.model.removeprefix('openvino ')}")
 
     @property
-    def kind(self) -> tuple[str, str, int, float]:
+    def kind(self) -> tuple[str, str, int, float, str]:
         """All that decides how fast it is: devices of one kind need to be measured only once."""
-        return self.plugin, self.precision, self.threads, self.speed
+        return self.plugin, self.precision, self.threads, self.speed, self.node
+
+    @property
+    def place(self) -> str:
+        """Which ones a link is between: all devices of a plugin, on one node."""
+        return f"{self.node}/{self.plugin}" if self.node else self.plugin
 
     def paced(self, run: Callable[[], object]) -> Callable[[], object]:
         """A call of a submodel at the speed of this device."""
@@ -169,6 +206,21 @@ def parse_devices(texts: Iterable[str]) -> tuple[DeviceSpec, ...]:
     return tuple(found)
 
 
+def require_here(devices: Iterable[DeviceSpec]) -> None:
+    """Refuse devices of other machines.
+
+    Raises
+    ------
+    InputError : one of them names a node.
+    """
+    for spec in devices:
+        if spec.node:
+            raise InputError(
+                f"device {spec.name!r} is on node {spec.node!r}: give the address of its Ray cluster",
+                option="--on",
+            )
+
+
 def one_per_core() -> tuple[DeviceSpec, ...]:
     """A CPU device on every core that this process may use, called A, B and so on; at most 26."""
     return tuple(
@@ -177,7 +229,7 @@ def one_per_core() -> tuple[DeviceSpec, ...]:
 
 
 def _read_toml(path: str | Path) -> list[DeviceSpec]:
-    file = parse_toml(read_text(path), str(path))
+    file = parse_toml(read_text(path, "toml"), str(path))
     specs = []
     for table in file.tables("device"):
         table.reject_unknown(("name", "plugin", *KEYS))
@@ -248,9 +300,14 @@ class Devices:
         )
         compiled = self.compile(tiny, spec.name)
         used = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+        able = self.core.get_property(self.registered[spec.name], "OPTIMIZATION_CAPABILITIES")
+        if used != "f32" and PRECISIONS[used].upper() not in able:
+            used = "f32"
         if used != spec.precision:
             raise InputError(
-                f"device {spec.name!r}: it cannot compute in {spec.precision} (OpenVINO would silently use {used})"
+                f"device {spec.name!r}: this {spec.plugin} cannot compute in {spec.precision} (OpenVINO would silently "
+                f"use {used}): choose a precision that it has, e.g. the device {spec.name}={spec.plugin}:precision=f32",
+                option="--device",
             )
 
     def compile(self, model: Any, name: str, **more: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from loadmaster.errors import RunError
 from loadmaster.graph.openvino import one_line
 from loadmaster.runtime._host import Arrays, Executor, Span
-from loadmaster.runtime._measuring import Sample, run_queue_wait
+from loadmaster.runtime._measuring import Sample, lost_since, run_queue_waits
 from loadmaster.runtime._pieces import Piece
 from loadmaster.runtime.openvino._affinity import place_nodes, set_affinity
 from loadmaster.runtime.openvino._chain import Chain, chain, submodels_of
@@ -187,11 +187,12 @@ class AllCores(Compiled):
 
     def timed(self, clock: str) -> Sample:
         """Run once. By the clock ``core``: at best, as if all threads were busy all the time or none waited twice."""
-        waited, busy = run_queue_wait(), time.process_time()
+        before, busy = run_queue_waits(), time.process_time()
         began = time.perf_counter()
         self.infer()
         seconds = time.perf_counter() - began
-        busy, waited = time.process_time() - busy, run_queue_wait() - waited
+        waited = lost_since(before, stream=getattr(self, "items", 1) > 1)
+        busy = time.process_time() - busy
         if clock == "core":
             waited = min(waited, seconds - busy / self._threads)
         return Sample(seconds, max(0.0, waited))

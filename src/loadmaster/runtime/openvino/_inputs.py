@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.runtime._inputs import draw_input
+from loadmaster.graph import draw_input, length_of
 
 __all__ = ["draw_inputs"]
 
@@ -15,15 +15,16 @@ __all__ = ["draw_inputs"]
 def draw_inputs(model: Any, seed: int) -> list[npt.NDArray[Any]]:
     """Random inputs in the order of the model's own: normal numbers, or rows of the tables that ids look up in."""
     drawn = []
+    shapes = [tuple(port.shape) for port in model.inputs]
     for at, port in enumerate(model.inputs):
         dtype = np.dtype(port.get_element_type().to_dtype())
-        rows = _rows(port) if dtype.kind in "iu" else 2
-        drawn.append(draw_input(tuple(port.shape), dtype, seed=seed, at=at, rows=rows))
+        rows = _rows(port) if dtype.kind in "iu" else None
+        drawn.append(draw_input(shapes[at], dtype, seed=seed, at=at, rows=rows, length=length_of(at, shapes)))
     return drawn
 
 
-def _rows(port: Any) -> int:
-    """Rows of the smallest table that a port indexes; 2 where it indexes none (a mask, say)."""
+def _rows(port: Any) -> int | None:
+    """Rows of the smallest table that a port indexes; None where it indexes none (a mask, say)."""
     found, seen, left = [], set(), [port]
     while left:
         output = left.pop()
@@ -39,4 +40,4 @@ def _rows(port: Any) -> int:
             ):
                 seen.add(node.get_friendly_name())
                 left.append(node.output(0))
-    return min(found, default=2)
+    return min(found, default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +41,9 @@ class ModelProfile:
     """By kinds of devices, both ends in alphabetical order."""
     cached: bool
     """Whether nothing had to be measured."""
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    """Device -> bytes of memory, where they are known."""
+    provenance: str = "measured by OpenVINO's counters; links fitted to measured splits"
 
     @property
     def groups(self) -> list[list[int]]:
@@ -73,7 +76,10 @@ class ModelProfile:
                 fit = None if a is b else self.links.get(_kinds(a, b), LinkFit(0.0, 0.0, (), ()))
                 row.append(None if fit is None else Link(fit.latency, 1 / fit.rate if fit.rate else np.inf))
             links.append(tuple(row))
-        cluster = Cluster("measured", tuple(spec.device() for spec in self.devices), tuple(links))
+        devices = tuple(
+            replace(spec.device(), capacity=self.capacity.get(spec.name, math.inf)) for spec in self.devices
+        )
+        cluster = Cluster("measured", devices, tuple(links))
         time = np.stack([self.seconds(spec.name) for spec in self.devices], axis=1)
         origin = np.full(time.shape, ORIGINS.index("measured"), np.uint8)
         joined = [] if cut_fused else self.groups
@@ -84,9 +90,17 @@ class ModelProfile:
             time=time,
             size=np.where(np.isin(graph.tensor_producer, self.network.inputs), 0.0, graph.tensor_bytes),
             colocation=[*self.network.colocation, *joined, *self._ends()],
-            provenance="measured by OpenVINO's counters; links fitted to measured splits",
+            provenance=self.provenance,
             origin=origin,
+            **self._wires(cluster),
         )
+
+    def _wires(self, cluster: Cluster) -> dict[str, Any]:
+        """What a device of another machine pays for sending and receiving: its slowest link, whoever is host."""
+        if not any(spec.node for spec in self.devices):
+            return {}
+        latency, rate = (array.max(axis=1) for array in cluster.link_arrays())
+        return {"send_latency": latency, "send_rate": rate, "recv_latency": latency, "recv_rate": rate}
 
     def _ends(self) -> list[list[int]]:
         """Every input with its first reader, every result with what it comes from."""
@@ -109,7 +123,7 @@ class ModelProfile:
 
 
 def _kinds(a: DeviceSpec, b: DeviceSpec) -> tuple[str, str]:
-    first, second = sorted((a.plugin, b.plugin))
+    first, second = sorted((a.place, b.place))
     return first, second
 
 
@@ -123,10 +137,12 @@ def profile_model(
     clock: str = "wall",
     links_too: bool = True,
     until: float = math.inf,
+    session: OpenVinoSession | None = None,
 ) -> ModelProfile:
     """Profile a model on devices, and, with ``links_too``, what HETERO takes to pass tensors between them.
 
-    After the time ``until`` of ``time.monotonic`` ops are measured in as few runs as will do.
+    After the time ``until`` of ``time.monotonic`` ops are measured in as few runs as will do. An open ``session`` is
+    used and left open; without one a worker is started where something has to be measured.
 
     Raises
     ------
@@ -146,7 +162,7 @@ def profile_model(
         "openvino": version,
         "clock": clock,
     }
-    session: OpenVinoSession | None = None
+    given_session = session
 
     def known(kind: str, more: Mapping[str, Any], made: type[T]) -> T | None:
         return None if cache is None or refresh else cache.get_as(kind, {**about, **more}, made)
@@ -191,7 +207,7 @@ def profile_model(
                 links[kinds], fresh = measure_link(session, graph, groups, (a.name, b.name), spent), True
                 keep("link", ends, links[kinds].document())
     finally:
-        if session is not None:
+        if session is not None and session is not given_session:
             session.close()
     return ModelProfile(network, tuple(devices), profiles, links, not fresh)
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import InputError, UnsupportedError
-from loadmaster.graph import Given
-from loadmaster.graph.onnx import parse_shapes
 from loadmaster.graph.openvino import openvino_model
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline
+from loadmaster.runtime._host import Arrays
 from loadmaster.runtime._plan_runs import pieces_of
-from loadmaster.runtime.openvino._devices import Devices, DeviceSpec
+from loadmaster.runtime.openvino._devices import Devices, DeviceSpec, require_here
 from loadmaster.runtime.openvino._overlapped import Overlapped
 from loadmaster.runtime.openvino._plans import devices_of, fitted
 
@@ -27,11 +26,31 @@ Array = npt.NDArray[Any]
 Outputs = Array | tuple[Array, ...]
 
 
-class Net:
-    """A model that runs by a plan, in this process. A context manager: leaving it ends the devices' threads."""
+class Running(Protocol):
+    """What a :class:`Net` drives."""
 
-    def __init__(self, model: Any, running: Overlapped) -> None:
+    submodels: int
+
+    def run(self, inputs: Arrays) -> list[Array]:
+        """The outputs of one request."""
+        ...
+
+    def stream(self, requests: Iterable[Arrays]) -> Iterator[list[Array]]:
+        """The outputs of many, in order."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class Net:
+    """A model that runs by a plan, in this process or on several machines. A context manager: leaving it ends the
+    devices' threads, or actors."""
+
+    def __init__(self, model: Any, running: Running) -> None:
         self._running = running
+        self._after: list[Callable[[], object]] = []
         self._ports = [
             (port.get_node().get_friendly_name(), tuple(port.shape), port.get_element_type().to_dtype())
             for port in model.inputs
@@ -72,6 +91,17 @@ class Net:
     def close(self) -> None:
         """End the devices' threads; what is in flight fails."""
         self._running.close()
+        while self._after:
+            self._after.pop()()
+
+    def also_close(self, callback: Callable[[], object]) -> None:
+        """Call something when the devices have been ended."""
+        self._after.append(callback)
+
+    @property
+    def running(self) -> Any:
+        """What runs the submodels."""
+        return self._running
 
     def __enter__(self) -> Self:
         return self
@@ -112,9 +142,10 @@ def open_plan(
             f"{loaded.source}: is a plan of the {problem.model.name} model: open() runs concurrent and pipeline "
             "plans, 'loadmaster run' runs serial ones"
         )
-    given = Given(parse_shapes(shapes) or loaded.shapes, values or loaded.values)
+    given = loaded.given(shapes, values)
     _, loaded = fitted(model, loaded, given)
     specs = tuple(devices) if devices else devices_of(loaded)
+    require_here(specs)
     read = openvino_model(model, given)
     pieces = pieces_of(loaded)
     slots = len({piece.device for piece in pieces}) + 1

@@ -12,14 +12,15 @@ import numpy.typing as npt
 from loadmaster.errors import RunError
 from loadmaster.graph.openvino import one_line
 from loadmaster.runtime._cores import allowed_cores
+from loadmaster.runtime._deadline import check_deadline
 from loadmaster.runtime._flow import Flow, Job, Request
 from loadmaster.runtime._host import Arrays, Span
-from loadmaster.runtime._measuring import Sample, run_queue_wait
+from loadmaster.runtime._measuring import Sample, lost_since, run_queue_waits
 from loadmaster.runtime._pieces import WAIT, Piece, simulate
 from loadmaster.runtime.openvino._devices import Devices, DeviceSpec
 from loadmaster.runtime.openvino._submodels import Port, Submodel, cut_model
 
-__all__ = ["Overlapped", "Slot", "compiled_part", "concurrent", "cores_of", "pipeline"]
+__all__ = ["Overlapped", "Slot", "compiled_parts", "concurrent", "cores_of", "pipeline"]
 
 
 def cores_of(specs: Iterable[DeviceSpec], allowed: Iterable[int] | None = None) -> dict[str, int | None]:
@@ -51,7 +52,7 @@ class Overlapped:
         self._model, self._devices = model, devices
         self._parts = cut_model(model, pieces)
         self.submodels = len(self._parts)
-        self._compiled = [compiled_part(devices, part) for part in self._parts]
+        self._compiled = compiled_parts(devices, self._parts)
         self._slots = [Slot(self._parts, self._compiled, model, devices) for _ in range(slots)]
         used = [spec for spec in devices.specs.values() if any(p.device == spec.name for p in pieces)]
         self._flow = Flow([slot.jobs for slot in self._slots], cores_of(used), said=one_line)
@@ -122,14 +123,14 @@ class Overlapped:
 
     def timed(self, clock: str) -> Sample:
         """Run once. By the clock ``core`` a sample is a replay: see :meth:`core_seconds`."""
-        waited = run_queue_wait()
+        before = run_queue_waits()
         began = time.perf_counter()
         self.infer()
         seconds = time.perf_counter() - began
         if clock == "core":
             sample = Sample(seconds, max(0.0, seconds - self.core_seconds()))
         else:
-            sample = Sample(seconds, run_queue_wait() - waited)
+            sample = Sample(seconds, lost_since(before, stream=self.items > 1))
         if clock == "core" or sample.clean:
             self.latencies += [request.ended - request.begun for request in self._last]
         return sample
@@ -180,9 +181,13 @@ class Overlapped:
             for inputs in requests:
                 if len(flying) >= self._flow.slots:
                     yield self._take(flying)
-                slot = self._flow.reserve()
                 arrays = [np.asarray(array, order="C") for array in inputs]
-                self._slots[slot].feed(arrays)
+                slot = self._flow.reserve()
+                try:
+                    self._slots[slot].feed(arrays)
+                except BaseException:
+                    self._flow.give_back(slot)
+                    raise
                 flying.append((self._flow.submit(slot), arrays))
             while flying:
                 yield self._take(flying)
@@ -266,6 +271,15 @@ def compiled_part(devices: Devices, part: Submodel) -> Any:
             f"device {part.piece.device!r} cannot compile the submodel from op {part.piece.ops[0]!r} to "
             f"{part.piece.ops[-1]!r} ({one_line(error)})"
         ) from None
+
+
+def compiled_parts(devices: Devices, parts: Sequence[Submodel]) -> list[Any]:
+    """All submodels compiled, as long as there is time."""
+    found = []
+    for number, part in enumerate(parts):
+        check_deadline(number, len(parts))
+        found.append(compiled_part(devices, part))
+    return found
 
 
 def concurrent(model: Any, devices: Devices, *, pieces: Sequence[Piece]) -> Overlapped:

@@ -8,7 +8,6 @@ from typing import Any
 
 from loadmaster.errors import InputError, RunError
 from loadmaster.graph import Network, load_onnx, load_openvino
-from loadmaster.graph.onnx import parse_shapes
 from loadmaster.graph.openvino import openvino_model
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Serial
@@ -30,6 +29,7 @@ __all__ = [
     "how_to_run",
     "overlapping_cores",
     "run_plan",
+    "serial_lines",
 ]
 
 STREAM = 32
@@ -68,7 +68,7 @@ def fitted(
     ------
     InputError : the plan is for another model.
     """
-    shapes = parse_shapes(shapes) or plan.shapes
+    shapes = plan.given(shapes)
     network = load_openvino(model, shapes)
     if network.graph.digest == plan.graph_hash:
         return network, plan
@@ -121,6 +121,11 @@ def all_cores_lines(
     return found
 
 
+def serial_lines(devices: Sequence[DeviceSpec]) -> list[tuple[str, str, dict[str, Any]]]:
+    """The same of an engine that runs submodels one after another: what it would do with the devices by itself."""
+    return [("HETERO's choice", "auto", {"order": [spec.name for spec in devices]})]
+
+
 def _tolerance_of(plan: Plan) -> Tolerance | None:
     """What the plan was judged by when it was made."""
     text = plan.document.get("tolerance")
@@ -150,7 +155,7 @@ def run_plan(
     InputError : the plan is for another model, or its devices are not there.
     RunError : it does not run, or gives other outputs than the unplaced model.
     """
-    shapes = parse_shapes(shapes) or plan.shapes
+    shapes = plan.given(shapes)
     network, plan = fitted(model, plan, shapes)
     specs = tuple(devices) if devices else devices_of(plan)
     names = plan.document["placement"]
@@ -180,7 +185,7 @@ def run_plan(
             (f"{spec.name} alone", "single", {"device": spec.name}) for spec in specs
         ]
         if cores is None:
-            wanted.append(("HETERO's choice", "auto", {"order": [spec.name for spec in specs]}))
+            wanted += serial_lines(specs)
         elif all(spec.plugin.startswith("cpu") for spec in specs):
             wanted += all_cores_lines(cores, specs[0].precision, stream=how == "pipeline")
         for label, how, options in wanted if baselines else []:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from loadmaster.graph import Given
 from loadmaster.runtime._cores import calmest_core
 from loadmaster.runtime._session import Candidate, Session
 from loadmaster.runtime._tolerance import Tolerance
-from loadmaster.runtime.openvino._devices import DeviceSpec
+from loadmaster.runtime._worker import Worker
+from loadmaster.runtime.openvino._devices import DeviceSpec, require_here
 
 __all__ = ["OpenVinoSession"]
 
@@ -52,7 +54,14 @@ class OpenVinoSession(Session):
             devices=list(self.devices),
         )
 
-    def load(self, how: str, *, limit: float | None = None, **options: Any) -> Candidate:
+    def start(self, host: str, cores: Iterable[int]) -> Worker:
+        """A process of this machine, for devices of this machine."""
+        require_here(self.devices)
+        return super().start(host, cores)
+
+    def load(
+        self, how: str, *, limit: float | None = None, seconds: float = math.inf, **options: Any
+    ) -> Candidate:
         """Make a way to run the model ready.
 
         ``how``: ``hetero`` with a ``placement`` of ops to devices, ``single`` with a ``device``, ``auto`` (what
@@ -64,7 +73,7 @@ class OpenVinoSession(Session):
         ------
         RunError : it cannot be compiled; the message names the op or the submodel.
         """
-        return super().load(how, limit=limit, **options)
+        return super().load(how, limit=limit, seconds=seconds, **options)
 
     def alone(self, device: str, *, limit: float | None = None) -> Candidate:
         """The whole model on one device."""

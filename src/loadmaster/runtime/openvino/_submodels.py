@@ -47,11 +47,15 @@ def cut_model(model: Any, pieces: Sequence[Piece], *, channels_last: bool = True
     first = {op: min(home[op, piece.device] for piece in pieces) for op in known}
     placed = [set(piece.ops) for piece in pieces]
     wanted: list[dict[Port, None]] = [{} for _ in pieces]
+    unfolded = _unfolded(model, known)
+    for number, ops in enumerate(placed):
+        _add_unfolded(model, ops, unfolded)
+        first |= {op: number for op in ops & unfolded if op not in first}
     for node in model.get_ordered_ops():
         name = node.get_friendly_name()
         if node.get_type_name() in DATA:
             continue
-        if name not in known:
+        if name not in known | unfolded:
             raise RunError(f"the placement leaves out op {name!r}")
     for number in range(len(pieces)):
         for port in _reads(model, placed[number]):
@@ -60,6 +64,30 @@ def cut_model(model: Any, pieces: Sequence[Piece], *, channels_last: bool = True
         _submodel(model, piece, placed[number], list(wanted[number]), home, first, number, channels_last)
         for number, piece in enumerate(pieces)
     ]
+
+
+def _unfolded(model: Any, placed: set[str]) -> set[str]:
+    """Ops of constants alone that OpenVINO has not folded (``CumSum``, say): they are in no graph and no placement."""
+    found: set[str] = set()
+    for node in model.get_ordered_ops():
+        name, sources = (
+            node.get_friendly_name(),
+            [port.get_source_output().get_node() for port in node.inputs()],
+        )
+        if name in placed or node.get_type_name() in DATA:
+            continue
+        if all(s.get_type_name() == "Constant" or s.get_friendly_name() in found for s in sources):
+            found.add(name)
+    return found
+
+
+def _add_unfolded(model: Any, ops: set[str], unfolded: set[str]) -> None:
+    """Let a piece compute for itself what its ops read of such; what nobody but a result reads is everyone's."""
+    for node in reversed(model.get_ordered_ops() if unfolded else []):  # readers first
+        if node.get_friendly_name() in unfolded:
+            readers = [port.get_node() for out in node.outputs() for port in out.get_target_inputs()]
+            if any(r.get_type_name() == "Result" or r.get_friendly_name() in ops for r in readers):
+                ops.add(node.get_friendly_name())
 
 
 def _reads(model: Any, ops: set[str]) -> list[Port]:

@@ -19,6 +19,7 @@ from loadmaster import api
 from loadmaster.errors import InputError
 from loadmaster.placers.stages.ideal_dp import count_ideals
 from loadmaster.problem import Placement
+from loadmaster.runtime import end_with_parent
 from loadmaster.studies.exact.page import BASELINES, PARTS, write
 from loadmaster.studies.harness.placing import placed
 from loadmaster.studies.harness.study import Case, Row, Scope, Study
@@ -116,7 +117,7 @@ def _chain(path: Path, entry: Mapping[str, Any], method: str, seconds: float | N
 
 def _apart(path: Path, entry: Mapping[str, Any], method: str) -> Row:
     """The same in a process of its own, whose largest resident memory is known afterwards."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), end_with_parent) as pool:
         return pool.submit(_detailed, path, entry, method).result()
 
 

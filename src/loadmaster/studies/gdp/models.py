@@ -58,10 +58,10 @@ GROUPS = "matching:1000"
 MANY = 2000
 RULES = ("single", "expert", "metis", "heft")
 SEARCHES: dict[str, tuple[str, dict[str, Any]]] = {
-    "gdp zero-shot": ("gdp", {"samples": 16}),
-    "gdp": ("gdp", {"samples": 16, "tune": True}),
-    "gdp untrained": ("gdp", {"samples": 16, "tune": True, "weights": "untrained"}),
-    "gdp+ls": ("gdp+ls", {"samples": 16}),
+    "gdp zero-shot": ("gdp", {"samples": 16, "weights": "shipped"}),
+    "gdp": ("gdp", {"samples": 16, "tune": True, "weights": "shipped"}),
+    "gdp untrained": ("gdp", {"samples": 16, "tune": True, "weights": "none"}),
+    "gdp+ls": ("gdp+ls", {"samples": 16, "weights": "shipped"}),
     "rnn": ("rnn", {}),
     "local-search": ("local-search", {}),
     "random": ("random", {}),

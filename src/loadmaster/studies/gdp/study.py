@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
 from functools import cache, partial
@@ -11,6 +10,7 @@ from typing import Any
 
 from loadmaster import api
 from loadmaster.errors import NoPlacementError
+from loadmaster.files import scratch_folder
 from loadmaster.placers.frame.feasible import atoms_of
 from loadmaster.placers.learned.gdp_paper import GdpPaper, train_batch
 from loadmaster.problem import Problem, Solution
@@ -177,7 +177,7 @@ def _transfer(models: Sequence[Model], family: str, evaluations: int) -> Row:
         _row(solution)
     trained = time.process_time() - began
     row: Row = {"zero": {}, "tuned": {}, "untrained": {}, "cpu_seconds": trained}
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         file = str(Path(folder) / "state.npz")
         state.save(file)
         for model in held:

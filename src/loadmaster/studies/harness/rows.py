@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import InputError
+from loadmaster.files import read_bytes
 
 __all__ = ["Rows"]
 
@@ -27,10 +28,12 @@ class Rows:
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            text = "" if fresh or not path.exists() else path.read_bytes().decode()
+            text = "" if fresh or not path.exists() else read_bytes(path).decode()
             whole, newline, torn = text.rpartition("\n")
             if fresh or torn:
                 path.write_text(whole + newline)
+        except InputError:
+            raise
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror})") from None
         except UnicodeDecodeError:
@@ -45,6 +48,10 @@ class Rows:
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """The row of a case that has run."""
         return self._rows.get(_name(key))
+
+    def all(self) -> list[dict[str, Any]]:
+        """Every row that is kept."""
+        return list(self._rows.values())
 
     def add(self, key: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
         """Keep a row, on the disk before this returns."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import BusyError, InputError, LoadmasterError, UnsupportedError
+from loadmaster.files import scratch_folder
 from loadmaster.problem import Problem, Solution
 from loadmaster.studies.harness.placing import solved
 
@@ -37,7 +37,7 @@ def measured(source: str, *, samples: int) -> dict[str, Any]:
         return {"why": "it needs OpenVINO: pip install 'loadmaster[openvino]'"}
     from loadmaster.zoo import export_model
 
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         file = Path(folder) / "model.xml"
         export_model(source, file)
         try:

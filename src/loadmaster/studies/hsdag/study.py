@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.errors import InputError, NoPlacementError, UnsupportedError
+from loadmaster.files import scratch_folder
 from loadmaster.hardware import load_cluster
 from loadmaster.problem import Problem, Serial
 from loadmaster.problem.coarsening import coarsen
@@ -120,7 +120,7 @@ def _graph(name: str) -> Row:
         from loadmaster.graph import load_openvino
         from loadmaster.zoo import export_model
 
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch_folder() as folder:
             file = Path(folder) / "model.xml"
             export_model(MODELS[name][0], file)
             network = load_openvino(file, counting="layers")

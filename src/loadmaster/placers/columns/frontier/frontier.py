@@ -16,6 +16,8 @@ from loadmaster.placers.columns._states import States, states_of
 from loadmaster.placers.columns.frontier._ascent import Ascent
 from loadmaster.placers.columns.frontier._exchange import Exchange
 from loadmaster.placers.columns.frontier._prover import Certificate, Pricer
+from loadmaster.placers.cuts._fair_share import fair_share_bounds
+from loadmaster.placers.cuts._sharing import sharing_bound
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.search._incumbents import (
@@ -31,6 +33,14 @@ from loadmaster.problem import Pipeline, Placement, Problem, relative_gap
 __all__ = ["Frontier", "close_gap"]
 
 
+GLANCE = 0.25
+"""Part of the time for bounds by cuts before bundles are priced: they are better where many tensors are open."""
+PATIENCE = 60
+"""It ends earlier when so many cuts in a row have gained less than"""
+GAIN = 1e-3
+"""this part of the cost."""
+FAIR_CUTS = 300
+"""Cuts for them where there is no clock."""
 CLOSED = 1e-7
 """A relative gap that is not worth closing further."""
 
@@ -92,13 +102,50 @@ class Frontier(Searcher):
         construct(search, start, seed)
         if has_room_to_solve(search):
             quick_answers(search, first_part(search), seed)
+            self._share(search)
+            self._fair(search, GLANCE, PATIENCE)
             width = close_gap(search, self, seed)
+            self._fair(search, 0.4)
             if width is not None:
                 note = f" (a frontier of {width} tensors is too wide)"
                 if not solve_with(search, ("milp", "cp-sat"), workers=4, seed=seed, note=note):
                     quick_answers(search, part_of(search, 1.0, math.inf), seed)
         else:
             quick_answers(search, search.budget, seed)
+
+    def _share(self, search: Search) -> None:
+        """Whether more heavy classes than devices decide the matter; a fifth of the time at most."""
+        enough = search.seconds + 0.2 * search.seconds_left
+
+        def over() -> bool:
+            search.check()
+            return search.seconds > enough
+
+        if search.simulated:
+            value = sharing_bound(search.problem, search.bound.value, search.cost, over)
+            note_bound(search, value, "heavy classes that share a device")
+            search.check()
+
+    def _fair(self, search: Search, part: float, patience: int = 10**9) -> None:
+        """Whether some device that does its fair share pays for transfers; for a part of the time that is left, or
+        until ``patience`` cuts in a row have gained next to nothing."""
+        enough = search.seconds + part * search.seconds_left
+        vain, reached = 0, search.bound.value
+
+        def over() -> bool:
+            nonlocal vain
+            search.check()
+            vain += 1
+            return search.seconds > enough or vain > patience
+
+        if search.simulated and search.bound.value < search.cost * (1.0 - CLOSED):
+            cuts = FAIR_CUTS if search.budget.seconds is None else 10**9
+            best = search.bound.value
+            for value in fair_share_bounds(search.problem, best, lambda: search.cost, over, cuts):
+                note_bound(search, value, "fair share and transfers")
+                if value > reached + GAIN * search.cost:
+                    vain, reached = 0, value
+                search.check()
 
 
 def close_gap(search: Search, settings: Frontier, seed: int) -> int | None:

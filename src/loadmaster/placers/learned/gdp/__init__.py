@@ -1,4 +1,4 @@
-"""``gdp``: one policy for every graph, pre-trained, used without training on graphs it has never seen."""
+"""``gdp``: one list scheduler for every graph, whose network may be trained on many graphs or tuned on one."""
 
 from loadmaster.placers.learned.gdp._weights import Weights, load_weights, save_weights
 from loadmaster.placers.learned.gdp.gdp import Gdp, GdpSearch

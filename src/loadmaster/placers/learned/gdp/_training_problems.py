@@ -13,7 +13,7 @@ from loadmaster.hardware import Cluster, Device, Link, roofline
 from loadmaster.placers.frame.feasible import prove_infeasible
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Problem, Serial
 
-__all__ = ["FAMILIES", "training_problem"]
+__all__ = ["FAMILIES", "random_network", "training_problem"]
 
 Rng = np.random.Generator
 
@@ -81,15 +81,20 @@ RANDOM_SHARE = 0.5
 """Share of the problems whose graph is random."""
 
 
+def random_network(rng: Rng, families: Sequence[str]) -> Network:
+    """A small member of one of the families; half of the time a random graph, where that is one of them."""
+    name = families[int(rng.integers(len(families)))]
+    if "random" in families and rng.random() < RANDOM_SHARE:
+        name = "random"
+    known = FAMILIES[name](rng)
+    return zoo.model(known) if known else Network(_random_graph(rng))
+
+
 def training_problem(seed: Sequence[int], kind: str, families: Sequence[str]) -> Problem:
     """A problem of the kind ``time`` or ``load``; the same for the same seed."""
     rng = np.random.default_rng(list(seed))
     while True:
-        name = families[int(rng.integers(len(families)))]
-        if "random" in families and rng.random() < RANDOM_SHARE:
-            name = "random"
-        known = FAMILIES[name](rng)
-        model: Network = zoo.model(known) if known else Network(_random_graph(rng))
+        model = random_network(rng, families)
         problem = _on_cluster(rng, model, _execution(rng, kind))
         try:
             prove_infeasible(problem)

@@ -1,4 +1,4 @@
-"""``gdp``: one policy for every graph, pre-trained, used without training on graphs it has never seen."""
+"""``gdp``: one list scheduler for every graph, whose network may be trained on many graphs or tuned on one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GROWTH, LOUDEST = 1.5, 1.0
 
 @dataclass(frozen=True)
 class Gdp(Searcher):
-    """A learned list scheduler, pre-trained on random graphs and the zoo's families; no training unless asked for.
+    """A list scheduler with a network on top, which changes nothing before it is trained or tuned.
 
     Ops are placed one after another with the state of all devices in view, by the rule of ``lookahead`` plus a
     network that scores (op, device) pairs (``_list_policy.py``); under ``pipeline`` and ``serial`` by sweeps over
@@ -55,9 +55,9 @@ class Gdp(Searcher):
     reinforcement learning", 2017, for the training.
     """
 
-    weights: str = ""
-    """File of weights (``loadmaster pretrain``, ``loadmaster finetune``); empty for those of the package,
-    ``untrained`` for those that training begins with."""
+    weights: str = "none"
+    """File of weights (``loadmaster pretrain``, ``loadmaster finetune``), ``shipped`` for those of the package, or
+    ``none`` for those that training begins with: training on other graphs gained nothing (``docs/gdp.md``)."""
     passes: int = 3
     """Passes on every level, each seeing the one before."""
     samples: int = 200
@@ -69,13 +69,13 @@ class Gdp(Searcher):
     """Then go on until the budget is used up, with noise around the weights that gave the best placement so far: the
     policy is tuned on this graph. Needs a limit of evaluations or seconds."""
     guard: bool = True
-    """Also try ``heft``, ``expert``, ``metis``, every single device and (on graphs that are not large) the same
-    passes with the plain rule, so that the answer is never worse; off, it is the policy's own."""
+    """Also try ``heft``, ``expert``, ``metis``, every single device and (with weights, on graphs that are not large)
+    the same passes with the plain rule, so that the answer is never worse; off, it is the policy's own."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "gdp"
     summary: ClassVar[str] = (
-        "a pre-trained list scheduler: one policy for every graph and cluster (GDP, improved)"
+        "a list scheduler in several passes, with noise, tuned on request (GDP, improved)"
     )
 
     def __post_init__(self) -> None:
@@ -135,9 +135,9 @@ class Gdp(Searcher):
 
     def read(self) -> Weights:
         """The weights that the placer uses."""
-        if self.weights == "untrained":
+        if self.weights == "none":
             return untrained()
-        return load_weights(self.weights) if self.weights else shipped()
+        return shipped() if self.weights == "shipped" else load_weights(self.weights)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _candidates(
         yield from map(Placement, expert_candidates(problem))
         if Metis().supports(problem) is None:
             yield from map(Placement, Metis().candidates(problem, seed))
-        if not tracks.large:
+        if method.weights != "none" and not tracks.large:
             yield from tracks.all(np.zeros_like(vector))
     if isinstance(problem.model, Offload):  # list schedules mostly need more calls than there may be
         yield from map(Placement, greedy_candidates(problem))

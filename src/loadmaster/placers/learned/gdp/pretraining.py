@@ -15,7 +15,7 @@ import numpy as np
 from loadmaster import __version__
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
-from loadmaster.placers.learned._scalars import event_record, new_event_file
+from loadmaster.placers.learned._scalars import Curves
 from loadmaster.placers.learned.gdp._evolution import (
     Evolution,
     Report,
@@ -71,16 +71,14 @@ def pretrain(
     trainer = Trainer(pretrain_tasks(seed, settings, families), settings, seed, workers=workers)
     if state is not None and resume and Path(state).exists():
         trainer.resume(state, families)
-    events = new_event_file(log_dir, "pretrain")
+    curves = Curves(log_dir, "pretrain")
     saved = time.monotonic()
     try:
         while not _over(trainer, minutes, generations):
             report = trainer.step()
             on_report(report)
-            if events is not None:
-                values = {f"log cost, {kind}": value for kind, value in report.gain.items()}
-                with events.open("ab") as file:
-                    file.write(event_record(report.generation, {**values, "seconds": report.seconds}))
+            values = {f"log cost, {kind}": value for kind, value in report.gain.items()}
+            curves.write(report.generation, {**values, "seconds": report.seconds})
             if state is not None and time.monotonic() - saved > SAVE_SECONDS:
                 trainer.save(state, families)
                 saved = time.monotonic()

@@ -21,12 +21,13 @@ from loadmaster.placers.learned._scalars import Scalars
 from loadmaster.placers.learned._tensors import floats
 from loadmaster.placers.learned.hsdag._draws import Draw, Elites
 from loadmaster.placers.learned.hsdag._policy import Given, Policy
+from loadmaster.placers.learned.hsdag._weights import network_of
 from loadmaster.placers.learned.units import Units, learn_costs
 
 if TYPE_CHECKING:
     from loadmaster.placers.learned.hsdag.hsdag import Hsdag
 
-__all__ = ["train"]
+__all__ = ["advantages", "policy_loss", "train"]
 
 
 UPDATES, LEAST_BATCH = 64, 16
@@ -34,12 +35,20 @@ UPDATES, LEAST_BATCH = 64, 16
 placements that one needs at least."""
 
 
+KNOWN = 0.1
+"""With pre-trained weights: how much of the entropy and of the leaning is left, and how fast the network goes on
+learning."""
+
+
 def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float = 1.0) -> None:
     """Train a :class:`Policy` until ``share`` of the budget is used up; the search keeps the best placement drawn."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
-    policy = Policy(units, settings)
-    optimizer = torch.optim.Adam(policy.parameters(), settings.learning_rate, fused=True)
+    weights = settings.read()
+    known = None if weights is None else network_of(weights)
+    prior = None if search.start is None else search.start.device
+    policy = Policy(units, settings, known, prior)
+    optimizer = torch.optim.Adam(_parameters(policy, settings), settings.learning_rate, fused=True)
     kept = None
     if settings.groups == "fixed":
         uniform = np.exp(policy().choice.detach().double().numpy())
@@ -50,6 +59,9 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
     checkpoint = Checkpoint(settings.checkpoint, search, settings, seed, trained, rng)
     scalars = Scalars(settings.log_dir, search)
     update = checkpoint.resume()
+    trust = 1.0 if known is None else KNOWN
+    if known is not None and update == 0 and search.evaluations_left > 0:
+        learn_costs(search, units, policy.likeliest(policy())[None])
     while True:
         done = share_done(search, share=share, update=update, updates=settings.updates)
         if done >= 1.0:
@@ -65,20 +77,22 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
         given = policy(state)
         fallen = done * settings.runs - run
         leant = _leant(search, settings, int(policy.age), fallen)
-        draw = policy.draw(given, batch, rng, kept, settings.lean * (1.0 - leant) ** 2)
+        draw = policy.draw(given, batch, rng, kept, trust * settings.lean * (1.0 - leant) ** 2)
         devices = draw.device.numpy().astype(np.int32)[draw.group.numpy()].reshape(batch, units.count)
         cost = learn_costs(search, units, devices)
         learnt, worth = elites.beside(draw, cost)
         elites.take(draw, cost)
-        advantage = _advantages(worth)
-        weight = entropy_weight(settings.entropy, settings.entropy_end, fallen)
+        advantage = advantages(worth)
+        weight = trust * entropy_weight(settings.entropy, settings.entropy_end, fallen)
         entropy = 0.0
         if settings.learn:
             before: list[Tensor] | None = None
             for epoch in range(settings.epochs if settings.ppo else 1):
                 if epoch:
                     given = policy(state)
-                loss, before, entropy = _loss(policy, settings, learnt, given, advantage, before, weight)
+                loss, before, entropy = policy_loss(
+                    policy, settings, learnt, given, advantage, before, weight
+                )
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
@@ -91,7 +105,7 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
     checkpoint.save(update, now=True)
 
 
-def _loss(
+def policy_loss(
     policy: Policy,
     settings: Hsdag,
     draw: Draw,
@@ -135,6 +149,17 @@ def _loss(
     )
 
 
+def _parameters(policy: Policy, settings: Hsdag) -> list[dict[str, Any]]:
+    """What is learnt, and how fast: a network that knows other problems slowly, what is a unit's own as ever."""
+    if policy.known is None:
+        return [{"params": list(policy.parameters())}]
+    own = [policy.own_device, policy.own_choice]
+    return [
+        {"params": own},
+        {"params": list(policy.known.parameters()), "lr": KNOWN * settings.learning_rate},
+    ]
+
+
 def _batch(search: Search, settings: Hsdag) -> int:
     """Placements of an update: those of the settings, fewer where the budget is small."""
     if search.budget.evaluations is None:
@@ -152,7 +177,7 @@ def _leant(search: Search, settings: Hsdag, age: int, fallen: float) -> float:
     return min(1.0, share if limit.seconds is None and not settings.updates else max(share, fallen))
 
 
-def _advantages(cost: FloatArray) -> Tensor:
+def advantages(cost: FloatArray) -> Tensor:
     """(batch,) how much better than the batch, in standard deviations of the logarithm of the cost."""
     value = np.full(len(cost), -1.0)
     good = np.isfinite(cost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from loadmaster.errors import InputError
 from loadmaster.placers.frame.search import Budget, Search
@@ -13,6 +13,9 @@ from loadmaster.placers.learned._learner import Learner
 from loadmaster.placers.learned.units import Units
 from loadmaster.placers.search._incumbents import borrow
 from loadmaster.placers.search.local_search import LocalSearch
+
+if TYPE_CHECKING:
+    from loadmaster.placers.learned.hsdag._weights import Weights
 
 __all__ = ["Hsdag", "HsdagPolish"]
 
@@ -32,6 +35,10 @@ class Hsdag(Learner):
     NeurIPS 2024.
     """
 
+    weights: str = "none"
+    """File of weights (``loadmaster pretrain --method hsdag``), ``shipped`` for those of the package, ``none`` to begin
+    without any. With weights, learning begins from what was learnt on other problems: ``features``, ``hidden`` and
+    ``layers`` are those of the weights, and a placement that is given as the start is an input of the network."""
     colocate: str = ""
     """Coarsening rules by which ops become the units that are decided about (``chain`` is the paper's); empty
     for every op, or colocation class, by itself."""
@@ -102,6 +109,19 @@ class Hsdag(Learner):
             raise InputError(f"elites and lean must be >= 0 and finite, not {self.elites} and {self.lean:g}")
         if self.levels < 1:
             raise InputError(f"levels must be >= 1, not {self.levels}: hsdag-paper has the fixed point")
+
+        if self.weights != "none" and (self.levels > 1 or self.state_update):
+            raise InputError(
+                "pre-trained weights know one pass and no state: set weights=none for levels or state_update"
+            )
+
+    def read(self) -> Weights | None:
+        """The weights, or None."""
+        from loadmaster.placers.learned.hsdag._weights import SHIPPED, load_weights
+
+        if self.weights == "none":
+            return None
+        return load_weights(SHIPPED if self.weights == "shipped" else self.weights)
 
     def train(self, search: Search, units: Units, seed: int) -> None:
         """Train until the budget is used up."""

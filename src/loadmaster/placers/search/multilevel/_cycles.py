@@ -33,6 +33,9 @@ KINDS: tuple[Rating | Literal["acyclic"], ...] = (
 """How groups are made, cycle after cycle: by matching that keeps the graph of the groups acyclic, or rated."""
 NOISE = 0.3
 """Of the acyclic matching, after the first cycle."""
+RATINGS: tuple[Rating, ...] = ("even", "heavy", "chain", "random")
+HASTE = 0.05
+"""The patience of a descent without the level of all atoms."""
 SHARE = 0.3
 """Part of what is left of the budget that one level may take."""
 
@@ -52,19 +55,31 @@ class Cycles:
     """A walker that goes through the levels, from the coarsest to all atoms, and begins again with other groups.
 
     Every other cycle makes its groups freely and begins near the best placement; the cycles between only put atoms
-    together that are on one device there, so that they begin exactly at it.
+    together that are on one device there, so that they begin exactly at it. Without the finest level, where a move
+    costs too much to be spent on a single atom, all cycles are of the second sort, of one level and short: one descent
+    among some number of groups between the smallest and the largest level, each time others.
     """
 
     def __init__(
-        self, search: Search, settings: LocalSearch, levels: tuple[int, ...], kicks: int, seed: int
+        self,
+        search: Search,
+        settings: LocalSearch,
+        levels: tuple[int, ...],
+        kicks: int,
+        seed: int,
+        first: int = 0,
+        finest: bool = True,
     ) -> None:
         assert search.best is not None
         self._search, self._problem = search, search.problem
-        self._settings = replace(settings, kicks=kicks)
+        self._settings = (
+            replace(settings, kicks=kicks) if finest else replace(settings, kicks=0, patience=HASTE)
+        )
+        self._finest = finest
         self._check = SimulatedEvaluator(self._problem)
         self._rng = np.random.default_rng(seed)
         self._sizes = sizes_of(atoms_of(self._problem).count, levels)
-        self._cycle = -1
+        self._cycle = first - 1
         self._levels: list[Level] = []
         self._walker: IteratedWalker | None = None
         self._level: Level | None = None
@@ -122,7 +137,7 @@ class Cycles:
         search = self._search
         limited = search.budget.evaluations is not None
         self._left = max(1, int(SHARE * search.evaluations_left)) if limited else 2**62
-        self._until = search.seconds + SHARE * search.seconds_left
+        self._until = search.seconds + SHARE * search.seconds_expected
         return True
 
     def _begin_cycle(self) -> None:
@@ -131,9 +146,15 @@ class Cycles:
         assert search.best is not None
         self._here = self.best if self.best_cost <= search.cost else search.best.device
         at = None
-        if self._cycle % 2:
+        if self._cycle % 2 or not self._finest:
             at = np.empty(atoms.count, np.int32)
             at[atoms.of_op] = self._here
+        if not self._finest and self._sizes:
+            size = int(math.exp(self._rng.uniform(*np.log([self._sizes[0], self._sizes[-1]]))))
+            rating = RATINGS[int(self._rng.integers(len(RATINGS)))]
+            group = heavy_groups(self._problem, size, self._rng, rating, at=at, check=self._look_at_clock)
+            self._levels = [self._made(group)]
+            return
         kind = KINDS[self._cycle % len(KINDS)]
         made = self._acyclic() if kind == "acyclic" else self._rated(kind, at)
         groups = [*made, np.arange(atoms.count, dtype=np.int32)]

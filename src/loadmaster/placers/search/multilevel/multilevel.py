@@ -31,8 +31,8 @@ class Multilevel(Searcher):
     taken apart level by level, with local search on each: a V-cycle. The next cycle makes other groups, partly at
     random. Costs are always those of the full graph: groups are colocation classes where time is a schedule
     (``concurrent``, ``offload``), and single ops of a smaller problem with the same costs under ``serial`` and
-    ``pipeline``. A second walk, beside the cycles, moves single ops all the time. Both begin at the best placement
-    that rules construct.
+    ``pipeline``. A second walk, beside the cycles, moves single ops all the time (with ``cycles=2`` it goes through
+    other V-cycles). Both begin at the best placement that rules construct.
 
     Complexity: making the groups is O(edges log edges) per level and cycle; a move costs as much as in
     ``local-search``, or less where groups are contracted.
@@ -49,6 +49,11 @@ class Multilevel(Searcher):
     """Groups of the level between that and all ops."""
     kicks: int = 8
     """Kicks in a row without improvement before a level ends."""
+    cycles: int = 1
+    """Walks that go through V-cycles side by side, 1 or 2; beside one, the other walk moves single ops all the time."""
+    finest: bool = True
+    """End every cycle with single ops; off, where a move costs too much for that: short searches among groups of all
+    sizes, each time others."""
     constructed: bool = True
     """Begin at the best placement that rules construct; off, at the given one."""
 
@@ -61,6 +66,8 @@ class Multilevel(Searcher):
     def __post_init__(self) -> None:
         if not 2 <= self.small <= self.large:
             raise InputError(f"small must be >= 2 and large not below it, not {self.small} and {self.large}")
+        if self.cycles not in (1, 2):
+            raise InputError(f"cycles must be 1 or 2, not {self.cycles}")
         if self.kicks < 0:
             raise InputError(f"kicks must be >= 0, not {self.kicks}")
 
@@ -77,9 +84,13 @@ class Multilevel(Searcher):
         assert search.best is not None
         seeds = np.random.SeedSequence(seed).generate_state(3, np.uint64).tolist()
         single = LocalSearch()
-        starts = Starts(problem, [search.best.device], seeds[0], fallback=fallback)
         walkers: list[Walker] = [
-            Cycles(search, single, (self.small, self.large), self.kicks, seeds[1]),
-            IteratedWalker(single, new_chain(problem, seeds[2], search.evaluator), starts, problem),
+            Cycles(search, single, (self.small, self.large), self.kicks, seeds[1 + i], i, self.finest)
+            for i in range(self.cycles)
         ]
+        if self.cycles == 1:
+            starts = Starts(problem, [search.best.device], seeds[0], fallback=fallback)
+            walkers.append(
+                IteratedWalker(single, new_chain(problem, seeds[2], search.evaluator), starts, problem)
+            )
         run_walkers(search, walkers)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import LoadmasterError
+from loadmaster.files import scratch_folder
 from loadmaster.placers.solvers._solving import Found, Proved, drained
 from loadmaster.placers.solvers.pipeline.program import Program
 from loadmaster.problem import Placement, Problem
@@ -49,7 +50,7 @@ class HighsLoads:
     def start(self, placement: Placement, cost: float, seconds: float) -> None:
         """Start the process; costs are given to it as shares of the known one."""
         self._unit = cost if cost > 0.0 else 1.0
-        self._folder = tempfile.TemporaryDirectory(prefix="loadmaster-")
+        self._folder = scratch_folder()
         path = Path(self._folder.name) / "program.npz"
         arrays = _arrays(self.program, self._unit, cost)
         arrays |= {"seed": np.array(self.seed % 2**31), "start": self._columns(placement)}

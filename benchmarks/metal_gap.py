@@ -1,0 +1,292 @@
+"""Placers that are told a wrong model, and may ask the machine 10, 30, 100 or 300 times.
+
+    python -m benchmarks.metal_gap --rows FILE [--graphs 40] [--seeds 5] [--methods model,fit,...]
+
+The machines are those of :mod:`benchmarks.machines`, the graphs those of :mod:`benchmarks.hsdag_transfer`, which the
+weights of the package have not seen the families of (``--fold``). Regret is the true cost of what was measured best,
+against the best placement of the true problem that is known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.hsdag_transfer import FOLDS, held_out, held_out_problem
+from benchmarks.machines import KINDS, Devices, Machine, Truth, wrong_by
+from loadmaster.errors import InputError
+from loadmaster.placers import Budget, get_placer
+from loadmaster.placers.learned.gdp import Gdp
+from loadmaster.placers.learned.hsdag import Hsdag
+from loadmaster.placers.learned.hsdag._unlike_problems import best_known
+from loadmaster.placers.learned.units import units_of
+from loadmaster.placers.search.annealing import Annealing
+from loadmaster.placers.search.local_search import LocalSearch
+from loadmaster.problem import Placement, Problem
+from loadmaster.studies import Case, Page, Row, Scope, Study, regrets
+
+__all__ = ["STUDY"]
+
+BUDGETS = (10, 30, 100, 300)
+SOLVING = 2000
+"""Evaluations of a model, where a minimum cut does not solve it."""
+ROUNDS = 5
+"""In which ``fit`` solves, runs and corrects; ``optimize`` has time for two."""
+PRICES = (1.0, 4.0)
+"""What a cut is taken to cost in turn, as in ``optimize``."""
+
+
+class Given:
+    """One case: what is told, what is true, and what is best."""
+
+    def __init__(self, family: str, draw: int, kind: str, seed: int, weights: str) -> None:
+        self.name, self.seen, self.start = held_out_problem(family, draw)
+        drawn = zlib.crc32(f"{family} {draw} {kind} {seed}".encode())
+        self.truth, self.error = wrong_by(self.seen, self.start, kind, drawn)
+        self.best = _best(self.truth, self.start)
+        self.seed, self.weights = seed, weights
+
+
+@lru_cache(maxsize=2)
+def given(family: str, draw: int, kind: str, seed: int, weights: str) -> Given:
+    """Made once for all methods."""
+    return Given(family, draw, kind, seed, weights)
+
+
+def _best(truth: Truth, start: Devices) -> float:
+    """The least cost known on the machine: by solving its problem, then by local search on what it really costs."""
+    solved = best_known(truth.problem, SOLVING)
+    costs = truth.costs(np.stack([solved, start]))
+    if truth.overlap:
+        machine = Machine(truth.problem, truth, 0, noise=0.0)
+        LocalSearch().place(
+            truth.problem, budget=Budget(evaluations=SOLVING), start=Placement(solved), evaluator=machine
+        )
+        return min(float(costs.min()), machine.least)
+    return float(costs.min())
+
+
+def _model(case: Given, machine: Machine) -> None:
+    machine.evaluate(Placement(case.start))
+
+
+def _search(placer: Any, case: Given, machine: Machine) -> None:
+    left = BUDGETS[-1] - machine.evaluations
+    if left > 0:
+        start = case.start if machine.answer is None else machine.answer
+        placer.place(machine.problem, budget=Budget(evaluations=left), seed=case.seed, start=Placement(start),
+                     evaluator=machine)  # fmt: skip
+
+
+def _tuned(case: Given, machine: Machine) -> None:
+    _search(Hsdag(weights=case.weights), case, machine)
+
+
+def fit(case: Given, machine: Machine, most: int = BUDGETS[-1]) -> Problem:
+    """``optimize``'s way: solve, run, correct op times by those of their pieces and transfers by what is left, again.
+
+    A piece is what one device does without anything from another in between, here a stretch of the topological
+    order. Ends after some rounds, or when no new placement comes up; the corrected problem.
+    """
+    believed, tried = case.seen, set()
+    rng = np.random.default_rng([case.seed, 37])
+    for _ in range(ROUNDS):
+        fresh = []
+        for price in PRICES:
+            priced = replace(believed, latency=price * believed.latency, rate=price * believed.rate)
+            answer = best_known(priced, SOLVING, case.seed)
+            if answer.tobytes() not in tried:
+                tried.add(answer.tobytes())
+                fresh.append(answer)
+        for answer in fresh[: most - machine.evaluations]:
+            machine.evaluate(Placement(answer))
+            believed = _corrected(believed, case.truth, answer, rng, machine.noise)
+        if not fresh:
+            break
+    return believed
+
+
+def _corrected(
+    believed: Problem, truth: Truth, device: Devices, rng: np.random.Generator, noise: float
+) -> Problem:
+    """By a trace of a placement: the seconds of every piece, and of all transfers together, with the usual noise."""
+    true, graph = truth.problem, believed.graph
+    order = graph.topological_order
+    piece = np.empty(believed.n, np.int64)
+    piece[order] = np.concatenate([[0], np.cumsum(device[order][1:] != device[order][:-1])])
+    rows = np.arange(believed.n)
+    count = int(piece.max()) + 1
+    took, thought = (np.bincount(piece, p.time[rows, device], count) for p in (true, believed))
+    took = took * np.exp(noise * rng.standard_normal(count))
+    factor = np.where(thought > 0, took / np.maximum(thought, 1e-30), 1.0)[piece]
+    moved = [_transfers(p, device) for p in (true, believed)]
+    scale = moved[0] * np.exp(noise * rng.standard_normal()) / moved[1] if moved[1] > 0 else 1.0
+    changed = believed.time.copy()
+    changed[rows, device] *= factor
+    return replace(believed, time=changed, latency=scale * believed.latency, rate=scale * believed.rate)
+
+
+def _transfers(problem: Problem, device: Devices) -> float:
+    """Seconds of all transfers of a placement, one for each tensor and device that reads it."""
+    graph = problem.graph
+    source, target = device[graph.tensor_producer[graph.edge_tensor]], device[graph.consumer_op]
+    key = np.unique(graph.edge_tensor.astype(np.int64) * problem.devices + target)
+    tensor, target = key // problem.devices, key % problem.devices
+    source = device[graph.tensor_producer[tensor]]
+    apart = source != target
+    tensor, source, target = tensor[apart], source[apart], target[apart]
+    return float(
+        (problem.latency[source, target] + problem.size[tensor] * problem.rate[source, target]).sum()
+    )
+
+
+def _fitted(after: Callable[[Given], Any], case: Given, machine: Machine) -> None:
+    """The loop of ``optimize``, then a search that begins with its best and is told the corrected problem."""
+    machine.problem = fit(case, machine, BUDGETS[0])
+    _search(after(case), case, machine)
+
+
+def _cma(case: Given, machine: Machine) -> None:
+    """CMA-ES (the package ``cma``) over the logits of some twenty groups, from the model's answer."""
+    try:
+        import cma
+    except ImportError:
+        raise InputError("the method cma needs the package cma: pip install cma") from None
+    units = units_of(case.seen, "matching:20")
+    devices = case.seen.devices
+    start = np.zeros((units.count, devices))
+    np.add.at(start, (units.of_op, case.start), 1.0)
+    start = start / start.sum(axis=1, keepdims=True)
+    machine.evaluate(Placement(case.start))
+    strategy = cma.CMAEvolutionStrategy(
+        start.ravel(),
+        0.4,
+        {"seed": case.seed + 1, "verbose": -9, "maxfevals": BUDGETS[-1], "CMA_diagonal": True},
+    )
+    while machine.evaluations < BUDGETS[-1]:
+        asked = strategy.ask()
+        logits = np.array(asked).reshape(len(asked), units.count, devices)
+        logits = np.where(units.allowed, logits, -np.inf)
+        found = logits.argmax(axis=2).astype(np.int32)[:, units.of_op]
+        cost, _ = machine.evaluate_batch(found[: BUDGETS[-1] - machine.evaluations])
+        worst = np.where(np.isfinite(cost), cost, 10 * case.best)
+        strategy.tell(asked[: len(worst)], worst.tolist()) if len(worst) == len(asked) else None
+
+
+METHODS: dict[str, Callable[[Given, Machine], None]] = {
+    "model": _model,
+    "fit": lambda case, machine: fit(case, machine) and None,
+    "local-search": partial(_search, replace(LocalSearch(), constructed=False)),
+    "annealing": partial(_search, Annealing()),
+    "hsdag from scratch": partial(_search, Hsdag(weights="none")),
+    "hsdag pre-trained": _tuned,
+    "fit + local-search": partial(_fitted, lambda case: replace(LocalSearch(), constructed=False)),
+    "fit + hsdag": partial(_fitted, lambda case: Hsdag(weights=case.weights)),
+    "cma": _cma,
+    "gdp": partial(_search, Gdp(tune=True, guard=False)),
+    "placeto": lambda case, machine: _search(get_placer("placeto"), case, machine),
+    "rnn": lambda case, machine: _search(get_placer("rnn"), case, machine),
+}
+FEW = ("cma", "gdp", "placeto", "rnn")
+"""Methods that are run on a quarter of the graphs with one seed, because they take long."""
+
+
+def run(method: str, family: str, draw: int, kind: str, seed: int, weights: str) -> Row:
+    """Regret at every budget."""
+    case = given(family, draw, kind, seed, weights)
+    machine = Machine(case.seen, case.truth, seed)
+    began = time.process_time()
+    METHODS[method](case, machine)
+    row: Row = {"graph": case.name, "ops": case.seen.n, "model": case.seen.model.name, "error": case.error}
+    row |= {"best": min(case.best, machine.least), "seconds": time.process_time() - began}
+    row |= {str(n): None if math.isinf(machine.at(n)) else machine.at(n) for n in BUDGETS}
+    return row
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """How much is run."""
+    parser.add_argument("--graphs", type=int, default=40)
+    parser.add_argument("--methods", default=",".join(METHODS), help="by commas")
+    parser.add_argument("--fold", choices=tuple(FOLDS), default="images", help="families of the graphs")
+    parser.add_argument("--weights", default="shipped", help="of hsdag")
+
+
+def cases(scope: Scope) -> list[Case]:
+    """Graph by graph, each with one kind of error for each seed."""
+    wanted = scope["methods"].split(",")
+    for word in wanted:
+        if word not in METHODS:
+            raise InputError(f"--methods {word!r}: choose from {', '.join(METHODS)}")
+    graphs = list(held_out(scope["graphs"], (scope["fold"],)))[: scope["graphs"]]
+    found = []
+    for seed in range(scope.seeds):
+        for number, (family, draw) in enumerate(graphs[:2] if scope.quick else graphs):
+            kinds = KINDS if draw % 2 else [kind for kind in KINDS if kind != "neighbour"]
+            kind = kinds[(number + seed) % len(kinds)]
+            for method in wanted:
+                if scope.only in family and (method not in FEW or (number % 4 == 0 and seed == 0)):
+                    key: Row = {"family": family, "draw": draw, "kind": kind, "seed": seed, "method": method}
+                    key["weights"] = scope["weights"]
+                    found.append(Case(key, partial(run, method, family, draw, kind, seed, scope["weights"])))
+    return found
+
+
+def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
+    """Mean regret by method and budget, by model and by kind of error; differences to ``fit`` in pairs."""
+    key = ("family", "draw", "kind", "seed", "method", "weights")
+    runs = regrets([({name: row[name] for name in key}, row) for row in rows])
+    methods = list(dict.fromkeys(run["method"] for run in runs))
+    parts = [("all", runs)] + [(m, [r for r in runs if r["model"] == m]) for m in ("serial", "concurrent")]
+    for title, part in parts:
+        page.section(f"Regret: {title}")
+        lines: list[Sequence[Any]] = []
+        for method in methods:
+            mine = [run["regret"] for run in part if run["method"] == method]
+            if mine:
+                lines.append((method, len(mine), *(_mean([one.get(n) for one in mine]) for n in BUDGETS)))
+        page.table(("method", "cases", *map(str, BUDGETS)), lines)
+    page.section("Against `fit`, in pairs")
+    by = {(run["case"], run["method"]): run["regret"] for run in runs}
+    lines = []
+    for method in methods:
+        pairs = [
+            (one, by[case, "fit"]) for (case, m), one in by.items() if m == method and (case, "fit") in by
+        ]
+        if method != "fit" and pairs:
+            cells = (_mean([a[n] - b[n] if n in a and n in b else None for a, b in pairs]) for n in BUDGETS)
+            lines.append((method, len(pairs), *cells))
+    page.table(("method", "cases", *map(str, BUDGETS)), lines)
+    page.section("Regret at 100 by kind of error")
+    kinds = [kind for kind in KINDS if any(run["kind"] == kind for run in runs)]
+    lines = []
+    for method in methods:
+        mine = {
+            kind: [r["regret"].get(100) for r in runs if (r["method"], r["kind"]) == (method, kind)]
+            for kind in kinds
+        }
+        lines.append((method, *(_mean(mine[kind]) for kind in kinds)))
+    page.table(("method", *kinds), lines)
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    """Mean and two standard errors, in per cent; runs without an answer are counted."""
+    good = np.array([value for value in values if value is not None])
+    if not len(good):
+        return "-"
+    error = 2 * good.std(ddof=1) / math.sqrt(len(good)) if len(good) > 1 else math.nan
+    none = len(values) - len(good)
+    return f"{100 * good.mean():.2f} ± {100 * error:.2f} %" + (f" ({none} without)" if none else "")
+
+
+STUDY = Study("metal_gap", "Wrong models: regret over evaluations", cases, write, options)
+
+if __name__ == "__main__":
+    raise SystemExit(STUDY.main())

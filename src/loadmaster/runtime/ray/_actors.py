@@ -1,0 +1,207 @@
+"""The driver's end of devices on nodes: actors, what is sent to them, and what a failed call means."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loadmaster import errors
+from loadmaster.errors import InputError, LoadmasterError, RunError, RunTimeoutError, WorkerError
+from loadmaster.runtime.openvino import DeviceSpec
+from loadmaster.runtime.ray._connection import Machines
+from loadmaster.runtime.ray._device import DeviceHost, seen_here
+
+__all__ = ["Actors", "devices_of_nodes", "pinned", "see"]
+
+CHUNK = 8 * 2**20
+"""Bytes of weights that are sent at once: however large a model is, its parts fit a small object store."""
+PATIENCE = 600.0
+"""Seconds for a call that has no limit of its own."""
+LOOK = 5.0
+"""Seconds in which a device that is there answers whether it is."""
+
+
+def pinned(machines: Machines, node: str) -> Any:
+    """The scheduling that keeps an actor or a task to a node, and nowhere else."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(machines.node(node).id, soft=False)
+
+
+def see(machines: Machines) -> dict[str, dict[str, Any]]:
+    """What every node has, by its name.
+
+    Raises
+    ------
+    InputError : a node runs another version of Loadmaster.
+    """
+    import ray
+
+    import loadmaster
+
+    nodes = machines.nodes()
+    asked = {
+        node.name: ray.remote(seen_here)
+        .options(num_cpus=0, scheduling_strategy=pinned(machines, node.name), max_retries=1)
+        .remote()
+        for node in nodes
+    }
+    found = {}
+    for name, ref in asked.items():
+        try:
+            found[name] = ray.get(ref, timeout=PATIENCE)
+        except ray.exceptions.RayError as error:
+            raise RunError(f"node {name!r} cannot say what it has: {_line(error)}") from None
+        there = found[name]["loadmaster"]
+        if there != loadmaster.__version__:
+            raise InputError(f"node {name!r} has Loadmaster {there}, this machine {loadmaster.__version__}")
+    return found
+
+
+def devices_of_nodes(seen: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What :func:`see` found, as ``loadmaster devices`` lists it: devices by ``node/name``, and the nodes."""
+    return {
+        "available": [
+            {**device, "name": f"{name}/{device['name']}", "node": name}
+            for name, node in seen.items()
+            for device in node["devices"]
+        ],
+        "nodes": [
+            {"name": name, "cores": len(node["cores"]), "memory": node["memory"], "host": node["host"]}
+            for name, node in seen.items()
+        ],
+    }
+
+
+class Actors:
+    """One actor for each device. A context manager: leaving it ends them."""
+
+    def __init__(self, machines: Machines, devices: Iterable[DeviceSpec]) -> None:
+        import ray
+
+        self.machines = machines
+        self.specs = {spec.name: spec for spec in devices}
+        self.sent: dict[str, int] = dict.fromkeys(self.specs, 0)
+        """Bytes of submodels that each device was sent."""
+        for spec in self.specs.values():
+            if not spec.node:
+                raise InputError(
+                    f"device {spec.name!r} names no node: give e.g. {spec.name}={spec.plugin}:node="
+                    f"{machines.nodes()[0].name}",
+                    option="--device",
+                )
+        made = ray.remote(DeviceHost)
+        self.handles: dict[str, Any] = {
+            name: made.options(
+                num_cpus=0,
+                max_restarts=0,
+                allow_out_of_order_execution=True,
+                scheduling_strategy=pinned(machines, spec.node),
+            ).remote(spec)
+            for name, spec in self.specs.items()
+        }
+        try:
+            for name in self.specs:
+                self.get(self.handles[name].hello.remote())
+        except BaseException:
+            self.close()
+            raise
+
+    def get(self, refs: Any, limit: float = PATIENCE) -> Any:
+        """The answers of calls.
+
+        Raises
+        ------
+        WorkerError : a node or a device is gone; the message names it.
+        RunTimeoutError : there is no answer in ``limit`` seconds.
+        LoadmasterError : what the device raised.
+        """
+        import ray
+
+        try:
+            return ray.get(refs, timeout=limit)
+        except ray.exceptions.GetTimeoutError:
+            raise RunTimeoutError(f"the devices took longer than {limit:g} s to answer") from None
+        except ray.exceptions.RayError as error:
+            raise self._meant(error) from None
+
+    def _meant(self, error: BaseException) -> LoadmasterError:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, LoadmasterError):
+            kind = getattr(errors, type(cause).__name__, RunError)
+            made: LoadmasterError = kind(str(cause), option=cause.option)
+            return made
+        gone = self.gone()
+        if gone:
+            places = ", ".join(f"node {self.specs[name].node!r} (device {name!r})" for name in gone)
+            return WorkerError(f"{places} died")
+        return RunError(f"a call to a device failed: {_line(cause or error)}")
+
+    def gone(self) -> list[str]:
+        """The devices that do not answer any more.
+
+        A node that is dead for the cluster, or an actor that the cluster gave up; who is only slow is not gone.
+        """
+        import ray
+
+        asked = {name: handle.hello.remote() for name, handle in self.handles.items()}
+        found = []
+        end = time.monotonic() + LOOK
+        for name, ref in asked.items():
+            try:
+                ray.get(ref, timeout=max(0.1, end - time.monotonic()))
+            except ray.exceptions.GetTimeoutError:
+                if self.specs[name].node not in {node.name for node in self.machines.nodes()}:
+                    found.append(name)
+            except ray.exceptions.RayError:
+                found.append(name)
+        return found
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Go on without some devices."""
+        for name in names:
+            del self.specs[name], self.handles[name]
+
+    def send(self, device: str, key: str, number: int, model: Any, what: str, *, keep: bool = False) -> None:
+        """Bring a submodel to its device and compile it there: its own weights, in parts, and nothing else."""
+        import openvino as ov
+
+        handle = self.handles[device]
+        with tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
+            paper, weights = Path(folder) / "part.xml", Path(folder) / "part.bin"
+            ov.serialize(model, str(paper), str(weights))
+            with weights.open("rb") as file:
+                while content := file.read(CHUNK):
+                    self.get(handle.receive.remote(key, number, content))  # parts must arrive in order
+                    self.sent[device] += len(content)
+            text = paper.read_text()
+            self.sent[device] += len(text)
+        self.get(handle.load.remote(key, number, text, what, keep))
+
+    def all(self, call: Callable[[Any], Any]) -> dict[str, Any]:
+        """The answer of every device."""
+        names: Sequence[str] = list(self.handles)
+        return dict(zip(names, self.get([call(self.handles[name]) for name in names]), strict=True))
+
+    def close(self) -> None:
+        """End the actors."""
+        import ray
+
+        for handle in self.handles.values():
+            if ray.is_initialized():
+                ray.kill(handle)
+        self.handles = {}
+
+    def __enter__(self) -> Actors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:200]

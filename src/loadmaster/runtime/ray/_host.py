@@ -1,0 +1,134 @@
+"""What stands for the worker process where models run on several machines: it is in this process, and asks actors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from loadmaster.errors import InputError
+from loadmaster.graph.openvino import one_line, openvino_model
+from loadmaster.runtime._host import Executor, ModelHost
+from loadmaster.runtime._pieces import DATA, Piece
+from loadmaster.runtime._worker import Worker
+from loadmaster.runtime.openvino import Devices, DeviceSpec, draw_inputs, single
+from loadmaster.runtime.ray._actors import Actors
+from loadmaster.runtime.ray._connection import Machines
+from loadmaster.runtime.ray._spread import Spread
+
+__all__ = ["RayHost", "RayWorker", "whole"]
+
+_keys = itertools.count()
+
+
+def whole(model: Any, device: str) -> Piece:
+    """All ops of a model on one device."""
+    return Piece(
+        device,
+        tuple(n.get_friendly_name() for n in model.get_ordered_ops() if n.get_type_name() not in DATA),
+    )
+
+
+class RayHost(ModelHost):
+    """A model, an actor for each of its devices, and the executors made of them; the unplaced model runs here."""
+
+    def __init__(self, machines: Machines) -> None:
+        super().__init__()
+        self.machines = machines
+        self.actors: Actors | None = None
+        self._profiled: dict[str, str] = {}
+
+    def open(self, path: str, shapes: dict[str, tuple[int, ...]], devices: list[Any]) -> Mapping[str, str]:
+        """Read the model and start the actors."""
+        import ray
+
+        self.model = openvino_model(path, shapes)
+        precisions = dict.fromkeys(("f32", *(spec.precision for spec in devices)))
+        self.references = Devices([DeviceSpec(f"reference-{p}", "cpu", precision=p) for p in precisions])
+        self.actors = Actors(self.machines, devices)
+        return {"openvino": self.references.ov.__version__, "ray": ray.__version__}
+
+    def executor(self, how: str, options: Mapping[str, Any]) -> Executor:
+        """One device alone (``single``), or the pieces of a placement: ``concurrent`` or ``pipeline``."""
+        assert self.actors is not None
+        given = dict(options)
+        if how == "single":
+            device = given.pop("device")
+            if device in self.references.specs:
+                found: Executor = single(self.model, self.references, device=device)
+                return found
+            items = given.pop("items", 1)
+            pieces = [whole(self.model, device)]
+            return Spread(self.model, self.actors, pieces, items=items, slots=2 if items > 1 else 1)
+        if how not in ("concurrent", "pipeline"):
+            raise InputError(f"devices of several machines do not run {how}: choose concurrent or pipeline")
+        pieces, items = given["pieces"], given.get("items", 1)
+        stages = len({piece.device for piece in pieces})
+        slots = 1 if how == "concurrent" else given.get("slots") or stages + 1
+        return Spread(self.model, self.actors, pieces, slots=slots, items=items)
+
+    def inputs(self, seed: int) -> list[npt.NDArray[Any]]:
+        """Inputs of the model's shapes and types."""
+        return draw_inputs(self.model, seed)
+
+    def said(self, error: BaseException) -> str:
+        """Without the places in OpenVINO's source."""
+        return one_line(error)
+
+    # -- profiling -------------------------------------------------------------------------------------------
+
+    def profile(self, device: str, repeats: int, clock: str, seconds: float) -> dict[str, Any]:
+        """Counters of one device, by the actor that is pinned to it."""
+        assert self.actors is not None
+        handle = self.actors.handles[device]
+        found: dict[str, Any] = self.actors.get(
+            handle.counters.remote(self._sent(device), repeats, clock, seconds)
+        )
+        self.actors.get(handle.drop.remote(self._profiled.pop(device)))
+        return found
+
+    def unsupported(self, device: str) -> list[str]:
+        """Ops that a device does not support."""
+        assert self.actors is not None
+        found: list[str] = self.actors.get(self.actors.handles[device].unsupported.remote(self._sent(device)))
+        return found
+
+    def _sent(self, device: str) -> str:
+        assert self.actors is not None
+        if device not in self._profiled:
+            key = f"whole{next(_keys)}"
+            self.actors.send(device, key, 0, self.model, "the model", keep=True)
+            self._profiled[device] = key
+        return self._profiled[device]
+
+
+class RayWorker(Worker):
+    """Answers requests in this process, as a worker process would: the work is done by actors, on their nodes."""
+
+    def __init__(self, host: RayHost, cores: Iterable[int]) -> None:
+        self.host, self.cores = host, tuple(sorted(cores))
+        self._closed = False
+
+    @property
+    def pid(self) -> int:
+        """Of this process."""
+        import os
+
+        return os.getpid()
+
+    @property
+    def alive(self) -> bool:
+        """Whether all devices still answer."""
+        return not self._closed and self.host.actors is not None and not self.host.actors.gone()
+
+    def ask(self, command: str, *, limit: float | None = None, **arguments: Any) -> Any:
+        """The answer to a request."""
+        return getattr(self.host, command)(**arguments)
+
+    def close(self) -> None:
+        """End the actors."""
+        self._closed = True
+        if self.host.actors is not None:
+            self.host.actors.close()

@@ -1,0 +1,150 @@
+"""What can be said about several machines without having them: names, costs of links, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_networks import branched, problem_of
+
+from loadmaster import api
+from loadmaster.errors import InputError
+from loadmaster.problem import Pipeline, Placement
+from loadmaster.runtime import OverlapFit, cut, predict
+from loadmaster.runtime.openvino import DeviceSpec, parse_devices
+from loadmaster.runtime.ray import connected, devices_of_nodes, fit_hops, slow_devices
+
+
+def test_a_device_of_a_node_is_named_by_both_and_read_back_from_a_plan():
+    spec = DeviceSpec.parse("left/GPU.1:precision=f16")
+    assert (spec.name, spec.plugin, spec.node, spec.precision) == ("left/gpu.1", "gpu.1", "left", "f16")
+    assert DeviceSpec.of(spec.device()) == spec
+    given = DeviceSpec.parse("B=cpu:node=10.0.0.7,core=63")  # which cores it has is the node's to say
+    assert (given.name, given.node, given.core) == ("B", "10.0.0.7", 63)
+    assert DeviceSpec.of(given.device()) == given
+
+
+def test_devices_of_nodes_can_be_written_in_toml(tmp_path):
+    file = tmp_path / "devices.toml"
+    file.write_text(
+        '[[device]]\nname = "A"\nnode = "left"\n\n[[device]]\nname = "B"\nnode = "right"\nspeed = 0.5\n'
+    )
+    assert [(spec.name, spec.node, spec.speed) for spec in parse_devices([str(file)])] == [
+        ("A", "left", 1.0),
+        ("B", "right", 0.5),
+    ]
+
+
+@pytest.mark.parametrize("text", ["left/", "/cpu", "A=cpu:node=", "A=cpu:node=a b", "left/cpu:nod=1"])
+def test_a_wrong_device_is_an_error_in_one_sentence(text):
+    with pytest.raises(InputError, match="device"):
+        DeviceSpec.parse(text)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "local:0", "local:1000", "a b:1", "", "127.0.0.1"])
+def test_an_address_that_is_none_is_refused(address):
+    with pytest.raises(InputError, match="must be local"), connected(address):
+        pass
+
+
+def test_nobody_at_an_address_is_said_at_once():
+    with pytest.raises(InputError, match=r"no Ray cluster answers at 127.0.0.1:1 "), connected("127.0.0.1:1"):
+        pass
+
+
+def test_devices_of_other_machines_need_their_cluster(tmp_path):
+    with pytest.raises(InputError, match="is on node 'left': give the address"):
+        api.profile(branched(tmp_path / "net.xml"), parse_devices(["left/cpu", "right/cpu"]))
+
+
+def test_ray_is_not_imported_by_what_does_not_use_it():
+    code = (
+        "import sys, loadmaster.cli, loadmaster.api, loadmaster.runtime.openvino, loadmaster.runtime.ray, "
+        "loadmaster.optimize; sys.exit('ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@given(
+    st.floats(1e-5, 1e-1),
+    st.floats(1e-11, 1e-6),
+    st.lists(st.floats(-0.02, 0.02), min_size=5, max_size=5),
+)
+def test_a_link_is_found_again_in_the_times_that_it_gives(latency, rate, noise):
+    sizes = np.array([1e3, 2e5, 1e6, 4e6, 1e7])
+    taken = (latency + rate * sizes) * (1 + np.array(noise))
+    found_latency, found_rate, residuals = fit_hops(sizes, taken)
+    predicted = found_latency + found_rate * sizes
+    assert np.abs(predicted / taken - 1).max() <= 0.09
+    assert residuals == pytest.approx((predicted - taken) / taken)
+    if not any(noise):
+        assert (found_latency, found_rate) == pytest.approx((latency, rate), rel=1e-4)
+
+
+def test_a_slow_link_is_what_a_stream_over_it_takes(tmp_path):
+    """After the first request there is one whenever the link has brought another tensor."""
+    from dataclasses import replace
+
+    problem = problem_of(branched(tmp_path / "net.xml"))
+    problem = replace(problem, model=Pipeline())
+    half = (problem.graph.position >= problem.n // 2).astype(np.int32)
+    pieces = cut(problem, Placement(half))
+    free = OverlapFit(piece=0.0, wait=0.0, rate=0.0, links=True)
+    apart = ~np.eye(2, dtype=bool)
+    quick = predict(replace(problem, latency=0.0 * apart, rate=0.0 * apart), pieces, free, items=10**9)
+    slow = replace(problem, latency=np.where(apart, 1.0, 0.0), rate=0.0 * apart)
+    crossing = {
+        (int(problem.graph.tensor_producer[t]), int(half[v]))
+        for t, v in zip(problem.graph.edge_tensor.tolist(), problem.graph.consumer_op.tolist(), strict=True)
+        if half[problem.graph.tensor_producer[t]] != half[v] and problem.graph.op_types[v] not in ("Result",)
+    }
+    assert crossing
+    assert quick < 1.0
+    assert predict(slow, pieces, free, items=10**9) == pytest.approx(1.0, abs=0.1)
+
+
+def test_nodes_are_listed_by_their_devices():
+    cpu = {"name": "cpu", "kind": "cpu", "model": "x", "precisions": ["f32"], "cores": 2}
+    seen = {"left": {"devices": [cpu], "cores": [0, 1], "memory": 1e9, "host": "h"}}
+    found = devices_of_nodes(seen)
+    assert [entry["name"] for entry in found["available"]] == ["left/cpu"]
+    assert found["nodes"] == [{"name": "left", "cores": 2, "memory": 1e9, "host": "h"}]
+
+
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (1.0, 2.0), (3.0, 1.0), (1.8, 1.8), (0.5, 0.9)])
+def test_a_node_slower_than_measured_is_named_and_only_that(tmp_path, factors):
+    """A run in which all are slow says nothing about one of them."""
+    problem = problem_of(branched(tmp_path / "net.xml"))
+    pieces = cut(problem, Placement((problem.graph.position >= problem.n // 2).astype(np.int32)))
+    index = problem.graph.index
+    spans = []
+    for request in range(3):
+        for number, piece in enumerate(pieces):
+            d = problem.cluster.index[piece.device]
+            taken = float(problem.time[[index[op] for op in piece.ops], d].sum()) * factors[d]
+            spans.append(
+                {
+                    "submodel": number,
+                    "device": piece.device,
+                    "request": request,
+                    "start": 5.0,
+                    "end": 5.0 + taken,
+                }
+            )
+    found = slow_devices(problem, pieces, spans, {"A": "left", "B": "right"})
+    slow = (
+        {"A": "left"}
+        if factors[0] > 1.5 * factors[1]
+        else {"B": "right"}
+        if factors[1] > 1.5 * factors[0]
+        else {}
+    )
+    if max(factors) < 1.5:
+        slow = {}
+    assert [finding.rule for finding in found] == ["slow-node"] * len(slow)
+    for finding, (device, node) in zip(found, slow.items(), strict=True):
+        assert f"device {device!r} on node {node!r}" in finding.text

@@ -1,0 +1,197 @@
+"""Two nodes: models run in pieces on both, equal to the unplaced model, in order, whoever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+import loadmaster
+from loadmaster import api
+from loadmaster.errors import InputError, WorkerError
+from loadmaster.optimize import optimize
+from loadmaster.plan import Plan
+from loadmaster.problem import Concurrent, Pipeline, Placement, Solution, evaluate
+from loadmaster.runtime import cut
+from loadmaster.runtime.ray import RaySession, Spread, profile_model
+
+ON, NAMES = "local:2", ["node1/cpu", "node2/cpu"]
+
+
+@pytest.fixture(scope="module")
+def profile(session, network, devices, cache):
+    return profile_model(network, devices, clock="core", session=session, cache=cache)
+
+
+def halves(problem):
+    return Placement((problem.graph.position >= problem.n // 2).astype(np.int32))
+
+
+def plan_of(problem, placement):
+    cost = evaluate(problem, placement).cost
+    return Plan.from_solution(problem, Solution(placement, cost, 0.0, "nothing", "test"))
+
+
+def reference(network):
+    compiled = ov.Core().compile_model(str(network), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda x: [np.array(value) for value in compiled([x]).values()]
+
+
+def test_every_node_says_what_it_has(machines):
+    found = api.devices(on=ON)
+    assert [entry["name"] for entry in found["available"] if entry["kind"] == "cpu"] == NAMES
+    assert all(node["memory"] > 1e8 and node["cores"] >= 1 for node in found["nodes"])
+
+
+def test_devices_are_profiled_where_they_are_and_links_are_measured(
+    profile, session, network, devices, cache
+):
+    problem = profile.problem(model=Concurrent())
+    assert (problem.time.sum(axis=0) > 0).all()
+    assert (problem.latency[~np.eye(2, dtype=bool)] > 0).all()
+    assert np.isfinite(problem.capacity).all()
+    assert "Ray" in problem.provenance
+    again = profile_model(network, devices, clock="core", session=session, cache=cache)
+    assert again.cached
+    assert again.links == profile.links
+
+
+@pytest.mark.parametrize("how", ["concurrent", "pipeline"])
+def test_random_placements_are_equal_to_the_unplaced_model(session: RaySession, profile, network, how):
+    problem = profile.problem(model=Concurrent(), cut_fused=True)
+    expected = reference(network)
+    generator = np.random.default_rng(5)
+    actors = session.worker.host.actors
+    for share in (0.5, 0.2):
+        classes = generator.random(problem.n) < share
+        pieces = cut(problem, Placement(classes[problem.class_of].astype(np.int32)))
+        running = Spread(session.worker.host.model, actors, pieces, slots=1 if how == "concurrent" else 3)
+        inputs = [generator.normal(size=(1, 8, 12, 12)).astype(np.float32) for _ in range(6)]
+        for x, found in zip(inputs, running.stream([x] for x in inputs), strict=True):  # in their order
+            for a, b in zip(found, expected(x), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        running.close()
+
+
+def test_only_the_weights_of_a_device_travel_to_it_and_each_once(session, machines, devices, tmp_path):
+    from loadmaster.runtime.ray import Actors
+
+    generator = np.random.default_rng(0)
+    x = ops.parameter([1, 64], np.float32, name="x")
+    y = x
+    for i in range(4):
+        weight = ops.constant(generator.normal(size=(64, 64)).astype(np.float32))
+        y = ops.relu(ops.matmul(y, weight, False, False, name=f"matmul{i}"), name=f"relu{i}")
+    model = ov.Model([ops.result(y)], [x], "layers")
+    layer = 64 * 64 * 4
+    from loadmaster.runtime import Piece
+
+    pieces = [
+        Piece(NAMES[0], ("matmul0", "relu0")),
+        Piece(NAMES[1], tuple(f"{op}{i}" for i in (1, 2, 3) for op in ("matmul", "relu"))),
+    ]
+    with Actors(machines, devices) as actors:
+        Spread(model, actors, pieces)
+        received = {n: found["received"] for n, found in actors.all(lambda h: h.hello.remote()).items()}
+    assert received == actors.sent
+    assert layer <= received[NAMES[0]] < 2 * layer
+    assert 3 * layer <= received[NAMES[1]] < 4 * layer
+
+
+def test_optimize_and_run_and_open_over_two_nodes(machines, network, devices, tmp_path, cache):
+    """Pins make sure that both nodes are used, however slow the link is."""
+    pins = ["block0/.*=node1/cpu", "block2/.*=node2/cpu"]
+    found = optimize(
+        network,
+        devices,
+        on=ON,
+        budget=20.0,
+        model="pipeline",
+        pins=pins,
+        samples=3,
+        clock="core",
+        cache=cache,
+    )
+    path = tmp_path / "plan.json"
+    found.plan.save(path)
+    assert set(found.plan.document["placement"].values()) == set(NAMES)
+    shown = api.run(network, Plan.load(path), samples=3, clock="core", on=ON).document()
+    assert [line["name"] for line in shown["lines"]] == ["plan", *(f"{name} alone" for name in NAMES)]
+    assert all(line["verified"] for line in shown["lines"])
+    expected = reference(network)
+    x = [np.random.default_rng(i).normal(size=(1, 8, 12, 12)).astype(np.float32) for i in range(7)]
+    taken = []
+
+    def given():
+        for value in x:
+            taken.append(len(taken))
+            yield value
+
+    with loadmaster.open(network, path, on=ON) as net:
+        for number, outputs in enumerate(net.stream(given())):
+            assert len(taken) - number <= 4  # back-pressure: no more than the slots and one are taken
+            np.testing.assert_allclose(outputs[0], expected(x[number])[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("replan", [False, True])
+def test_a_device_that_dies_is_named_or_replaced(profile, network, machines, replan):
+    problem = profile.problem(model=Pipeline())
+    expected = reference(network)
+    x = [np.random.default_rng(i).normal(size=(1, 8, 12, 12)).astype(np.float32) for i in range(12)]
+    with loadmaster.open(network, plan_of(problem, halves(problem)), on=ON, replan=replan) as net:
+        pid = net.running._actors.all(lambda handle: handle.hello.remote())[NAMES[1]]["pid"]
+        answers = []
+
+        def go():
+            for number, outputs in enumerate(net.stream(x)):
+                answers.append(outputs)
+                if number == 3:
+                    os.kill(pid, signal.SIGKILL)
+
+        if not replan:
+            with pytest.raises(WorkerError, match=r"node 'node2' \(device 'node2/cpu'\) died"):
+                go()
+        else:
+            go()
+            assert len(answers) == len(x)  # none is lost, none is answered twice
+            assert net.running.lost == [NAMES[1]]
+            assert {piece.device for piece in net.running.pieces} == {NAMES[0]}
+        for value, outputs in zip(x, answers, strict=False):
+            np.testing.assert_allclose(outputs[0], expected(value)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_compare_gives_the_same_rows_on_a_cluster(machines):
+    problem = api.problem("zoo:layered-40", "2acc+1cpu", model="concurrent")
+    names = ["heft", "single", "local-search"]
+    here = api.compare(problem, names, evaluations=300, seed=3)
+    ended = []
+    there = api.compare(problem, names, evaluations=300, seed=3, on=ON, on_done=ended.append)
+    assert [(s.method, s.cost, s.bound, s.evaluations) for s in there] == [
+        (s.method, s.cost, s.bound, s.evaluations) for s in here
+    ]
+    assert all((a.placement.device == b.placement.device).all() for a, b in zip(here, there, strict=True))
+    assert ended[-1] == len(names)
+
+
+def no_test_yet_a_node_that_dies(profile, network, machines):
+    """The last test: afterwards the second node is gone."""
+    problem = profile.problem(model=Pipeline())
+    expected = reference(network)
+    x = [np.random.default_rng(i).normal(size=(1, 8, 12, 12)).astype(np.float32) for i in range(12)]
+    with loadmaster.open(network, plan_of(problem, halves(problem)), on=ON, replan=True) as net:
+        answers = []
+        for number, outputs in enumerate(net.stream(x)):
+            answers.append(outputs)
+            if number == 2:
+                (node,) = machines.own.worker_nodes
+                machines.own.remove_node(node, allow_graceful=False)
+    assert net.running.lost == [NAMES[1]]
+    assert len(answers) == len(x)
+    for value, outputs in zip(x, answers, strict=True):
+        np.testing.assert_allclose(outputs[0], expected(value)[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="there is no node 'node2'"):
+        api.devices(["node2/cpu"], on=ON)
