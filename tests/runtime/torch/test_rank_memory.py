@@ -11,6 +11,7 @@ import pytest
 from limited_program import LIMIT, case
 
 import loadmaster.torch as pipelines
+from benchmarks.torch_memory import AT_ONCE
 from loadmaster import api
 from loadmaster.errors import WorkerError
 from loadmaster.graph.torch import capture
@@ -39,8 +40,8 @@ def test_a_plan_that_fits_trains_where_equal_layers_runs_out_of_memory(tmp_path:
     pipelines.plan(captured, problem, as_usual).save(tmp_path / "equal layers.json")
     here = str(Path(__file__).parent)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")
-    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    for key, value in AT_ONCE.items():
+        monkeypatch.setenv(key, value)
     with pytest.raises(WorkerError, match=r"rank 1 of 2 ended .*(can't allocate memory|MemoryError)"):
         launch("limited_program", [str(tmp_path)], 2, timeout=400)
     losses = json.loads((tmp_path / "loadmaster.1").read_text())
