@@ -17,7 +17,7 @@ from loadmaster.optimize import optimize
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline, Placement, Solution, evaluate
 from loadmaster.runtime import cut
-from loadmaster.runtime.ray import RaySession, Spread, profile_model
+from loadmaster.runtime.ray import RaySession, Spread, add_local_node, profile_model
 
 ON, NAMES = "local:2", ["node1/cpu", "node2/cpu"]
 
@@ -177,21 +177,25 @@ def test_compare_gives_the_same_rows_on_a_cluster(machines):
     assert ended[-1] == len(names)
 
 
-def no_test_yet_a_node_that_dies(profile, network, machines):
-    """The last test: afterwards the second node is gone."""
+def test_a_node_that_dies_is_left_out_and_one_that_joins_is_there(profile, network, machines):
     problem = profile.problem(model=Pipeline())
     expected = reference(network)
     x = [np.random.default_rng(i).normal(size=(1, 8, 12, 12)).astype(np.float32) for i in range(12)]
-    with loadmaster.open(network, plan_of(problem, halves(problem)), on=ON, replan=True) as net:
-        answers = []
-        for number, outputs in enumerate(net.stream(x)):
-            answers.append(outputs)
-            if number == 2:
-                (node,) = machines.own.worker_nodes
-                machines.own.remove_node(node, allow_graceful=False)
-    assert net.running.lost == [NAMES[1]]
-    assert len(answers) == len(x)
-    for value, outputs in zip(x, answers, strict=True):
-        np.testing.assert_allclose(outputs[0], expected(value)[0], rtol=1e-4, atol=1e-5)
-    with pytest.raises(InputError, match="there is no node 'node2'"):
-        api.devices(["node2/cpu"], on=ON)
+    try:
+        with loadmaster.open(network, plan_of(problem, halves(problem)), on=ON, replan=True) as net:
+            answers = []
+            for number, outputs in enumerate(net.stream(x)):
+                answers.append(outputs)
+                if number == 2:
+                    (node,) = machines.own.worker_nodes
+                    machines.own.remove_node(node, allow_graceful=False)
+        assert net.running.lost == [NAMES[1]]
+        assert len(answers) == len(x)
+        for value, outputs in zip(x, answers, strict=True):
+            np.testing.assert_allclose(outputs[0], expected(value)[0], rtol=1e-4, atol=1e-5)
+        with pytest.raises(InputError, match="there is no node 'node2'"):
+            api.devices(["node2/cpu"], on=ON)
+    finally:
+        add_local_node(machines.own, "node2", sorted(os.sched_getaffinity(0)))
+    found = api.devices(["node2/cpu"], on=ON)
+    assert "node2" in {entry["name"] for entry in found["nodes"]}

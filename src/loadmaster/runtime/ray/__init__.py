@@ -4,7 +4,14 @@ Ray itself is imported when a cluster is used.
 """
 
 from loadmaster.runtime.ray._actors import Actors, devices_of_nodes, see
-from loadmaster.runtime.ray._connection import Machines, Node, connected, current, local_nodes
+from loadmaster.runtime.ray._connection import (
+    Machines,
+    Node,
+    add_local_node,
+    connected,
+    current,
+    local_nodes,
+)
 from loadmaster.runtime.ray._links import fit_hops, measure_links
 from loadmaster.runtime.ray._net import Lasting, open_plan
 from loadmaster.runtime.ray._plans import (
@@ -27,6 +34,7 @@ __all__ = [
     "Node",
     "RaySession",
     "Spread",
+    "add_local_node",
     "all_cores_lines",
     "connected",
     "current",

@@ -20,8 +20,8 @@ CHUNK = 8 * 2**20
 """Bytes of weights that are sent at once: however large a model is, its parts fit a small object store."""
 PATIENCE = 600.0
 """Seconds for a call that has no limit of its own."""
-LOOK = 5.0
-"""Seconds in which a device that is there answers whether it is."""
+LOOK = 20.0
+"""Seconds in which a device that is there says so, even on a busy machine, or its node is known to be dead."""
 
 
 def pinned(machines: Machines, node: str) -> Any:
@@ -84,6 +84,7 @@ class Actors:
 
         self.machines = machines
         self.specs = {spec.name: spec for spec in devices}
+        self._dead: set[str] = set()
         self.sent: dict[str, int] = dict.fromkeys(self.specs, 0)
         """Bytes of submodels that each device was sent."""
         for spec in self.specs.values():
@@ -141,29 +142,36 @@ class Actors:
         return RunError(f"a call to a device failed: {_line(cause or error)}")
 
     def gone(self) -> list[str]:
-        """The devices that do not answer any more.
+        """The devices that are dead, in their order; who was found so once stays so.
 
-        A node that is dead for the cluster, or an actor that the cluster gave up; who is only slow is not gone.
+        Dead is whose node is dead for the cluster, or whose actor the cluster gave up. Who is only slow is not.
         """
         import ray
 
-        asked = {name: handle.hello.remote() for name, handle in self.handles.items()}
-        found = []
+        asked = {name: self.handles[name].hello.remote() for name in self.handles if name not in self._dead}
         end = time.monotonic() + LOOK
-        for name, ref in asked.items():
-            try:
-                ray.get(ref, timeout=max(0.1, end - time.monotonic()))
-            except ray.exceptions.GetTimeoutError:
-                if self.specs[name].node not in {node.name for node in self.machines.nodes()}:
-                    found.append(name)
-            except ray.exceptions.RayError:
-                found.append(name)
-        return found
+        while asked and time.monotonic() < end:
+            ready, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=0.2)
+            there = {node.name for node in self.machines.nodes()}
+            for name, ref in list(asked.items()):
+                if self.specs[name].node not in there:
+                    del asked[name]
+                    self._dead.add(name)
+                elif ref in ready:
+                    del asked[name]
+                    try:
+                        ray.get(ref)
+                    except ray.exceptions.ActorUnavailableError:  # the cluster does not know yet
+                        asked[name] = self.handles[name].hello.remote()
+                    except ray.exceptions.RayError:
+                        self._dead.add(name)
+        return [name for name in self.handles if name in self._dead]
 
     def forget(self, names: Iterable[str]) -> None:
         """Go on without some devices."""
         for name in names:
             del self.specs[name], self.handles[name]
+            self._dead.discard(name)
 
     def send(self, device: str, key: str, number: int, model: Any, what: str, *, keep: bool = False) -> None:
         """Bring a submodel to its device and compile it there: its own weights, in parts, and nothing else."""

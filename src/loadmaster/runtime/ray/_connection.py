@@ -18,7 +18,7 @@ from loadmaster.errors import InputError, RunError
 from loadmaster.files import shown
 from loadmaster.runtime._cores import allowed_cores
 
-__all__ = ["Machines", "Node", "connected", "current", "local_nodes"]
+__all__ = ["Machines", "Node", "add_local_node", "connected", "current", "local_nodes"]
 
 LOCAL = re.compile(r"local(:(?P<count>[1-9]\d?))?")
 ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9_.-]+):(?P<port>\d{1,5})")
@@ -26,6 +26,8 @@ STORE = 100 * 2**20
 """Bytes of shared memory of a node that is started here."""
 PATIENCE = 5.0
 """Seconds in which a cluster must answer at all."""
+TRIES = 3
+"""To start nodes here: Ray gives each 30 seconds, which a machine with much other work may not have."""
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
     "RAY_enable_metrics_collection": "0",
@@ -60,7 +62,8 @@ class Machines:
     _names: dict[str, str] = field(default_factory=dict)
 
     def nodes(self) -> list[Node]:
-        """The machines that are there now, by name. Names of nodes that are alike get a number."""
+        """The machines that are there now, by name. Names of nodes that are alike get a number; a node that was started
+        again gets the name that it had."""
         import ray
 
         alive = sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: (n["NodeName"], n["NodeID"]))
@@ -71,7 +74,7 @@ class Machines:
             name = node["NodeName"]
             if node["NodeID"] not in self._names:
                 seen[name] += 1
-                taken = set(self._names.values())
+                taken = {self._names[n["NodeID"]] for n in alive if n["NodeID"] in self._names}
                 candidates = [name] if count[name] == 1 else []
                 candidates += [f"{name}-{at}" for at in range(1, len(alive) + len(taken) + 2)]
                 self._names[node["NodeID"]] = next(c for c in candidates if c not in taken)
@@ -230,28 +233,35 @@ def local_nodes(count: int) -> Any:
     logging.getLogger("ray").setLevel(logging.ERROR)
     _set_loopback(True)
     cores = allowed_cores()
-    cluster = Cluster(shutdown_at_exit=True)
-    try:
-        for at in range(count):
-            mine = cores[at::count] or cores
-            with _kept_to(mine):
-                cluster.add_node(
-                    num_cpus=len(mine),
-                    object_store_memory=STORE,
-                    node_name=f"node{at + 1}",
-                    node_ip_address="127.0.0.1",
-                    include_dashboard=False,
-                    include_log_monitor=False,
-                    no_monitor=True,
-                )
-    except BaseException as error:
-        with contextlib.suppress(Exception):
-            cluster.shutdown()
-        if isinstance(error, Exception):
-            line = " ".join(str(error).split())[:200]
-            raise RunError(f"a local Ray cluster could not be started ({line})") from None
-        raise
-    return cluster
+    for tries_left in reversed(range(TRIES)):
+        cluster = Cluster(shutdown_at_exit=True)
+        try:
+            for at in range(count):
+                add_local_node(cluster, f"node{at + 1}", cores[at::count] or cores)
+            return cluster
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                cluster.shutdown()
+            if not isinstance(error, Exception):
+                raise
+            if not tries_left:
+                line = " ".join(str(error).split())[:200]
+                raise RunError(f"a local Ray cluster could not be started ({line})") from None
+    raise AssertionError("there is no try")
+
+
+def add_local_node(cluster: Any, name: str, cores: list[int]) -> Any:
+    """One more node of this machine, kept to some of its cores."""
+    with _kept_to(cores):
+        return cluster.add_node(
+            num_cpus=len(cores),
+            object_store_memory=STORE,
+            node_name=name,
+            node_ip_address="127.0.0.1",
+            include_dashboard=False,
+            include_log_monitor=False,
+            no_monitor=True,
+        )
 
 
 @contextmanager
