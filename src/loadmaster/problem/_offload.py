@@ -11,7 +11,7 @@ from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.graph.order import sum_by
 from loadmaster.problem._evaluation import Call, Evaluation, Violation
 from loadmaster.problem._model import Offload
-from loadmaster.problem._placement import Placement
+from loadmaster.problem._placement import Placement, plain_devices
 from loadmaster.problem._problem import Problem
 
 __all__ = ["OffloadSimulator"]
@@ -60,7 +60,7 @@ class OffloadSimulator:
         cost, calls = np.empty(len(device)), np.empty(len(device), np.int32)
         n = self.problem.n
         work = np.zeros(n, np.int32), np.empty(n), np.empty(n), np.zeros(self.problem.devices)
-        _offload(*self._arrays, device, False, *work, cost, calls)
+        _offload(*self._arrays, plain_devices(device), False, *work, cost, calls)
         return cost, calls <= self.max_calls
 
     def cost(self, placement: Placement) -> tuple[float, bool]:
@@ -84,7 +84,7 @@ class OffloadSimulator:
             *self._arrays,
             graph.topological_order,
             *graph.successors,
-            device,
+            plain_devices(device),
             self.max_calls,
             *work,
             best,
@@ -102,7 +102,7 @@ class OffloadSimulator:
             call = _renumber(call, device, problem.devices)
         start, end, comm = np.empty(problem.n), np.empty(problem.n), np.zeros(problem.devices)
         cost, most = np.empty(1), np.empty(1, np.int32)
-        _offload(*self._arrays, device[None], given, call, start, end, comm, cost, most)
+        _offload(*self._arrays, plain_devices(device[None]), given, call, start, end, comm, cost, most)
         defined = math.isfinite(cost[0])
         violations, calls = [], []
         scan = self._arrays[0]

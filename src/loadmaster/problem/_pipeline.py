@@ -8,7 +8,7 @@ from numba import njit
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.problem._evaluation import Evaluation
 from loadmaster.problem._model import Pipeline
-from loadmaster.problem._placement import Placement
+from loadmaster.problem._placement import Placement, plain_devices
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.contiguity import contiguity_of, contiguity_violations, is_contiguous
 from loadmaster.problem.loads import Nets, cost_of, load_cost, nets_of, new_ledger, reset
@@ -34,7 +34,7 @@ class PipelineSimulator:
         """(k,) costs of the (k, n) placements, and whether they are as contiguous as asked."""
         cost = np.empty(len(device))
         contiguous = np.ones(len(device), np.bool_)
-        _costs(*self.nets, *new_ledger(self.nets), *self.contiguity, device, cost, contiguous)
+        _costs(*self.nets, *new_ledger(self.nets), *self.contiguity, plain_devices(device), cost, contiguous)
         return cost, contiguous
 
     def cost(self, placement: Placement) -> tuple[float, bool]:
@@ -46,7 +46,7 @@ class PipelineSimulator:
         """Loads per device."""
         problem, device = self.problem, placement.device
         ledger = new_ledger(self.nets)
-        reset(*self.nets, *ledger, device)
+        reset(*self.nets, *ledger, plain_devices(device))
         busy, comm = ledger.compute.sum(axis=0), ledger.comm.sum(axis=0)
         return Evaluation(
             cost=cost_of(self.nets, ledger),

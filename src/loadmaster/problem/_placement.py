@@ -15,7 +15,12 @@ from loadmaster.notebook import facts_html
 from loadmaster.problem._problem import Problem
 from loadmaster.units import percent, seconds_text
 
-__all__ = ["Placement", "Point", "Solution", "relative_gap"]
+__all__ = ["Placement", "Point", "Solution", "plain_devices", "relative_gap"]
+
+
+def plain_devices(device: IntArray) -> IntArray:
+    """The same devices as a writeable C-ordered array, the one type that kernels are compiled for."""
+    return np.require(device, np.int32, ["C", "W"])
 
 
 OPTIMAL_GAP = 1e-6

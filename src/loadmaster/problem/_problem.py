@@ -86,9 +86,12 @@ class Problem:
     def __post_init__(self) -> None:
         reject_bad_shapes(self)
         reject_bad_numbers(self)
-        for value in vars(self).values():
+        for name, value in list(vars(self).items()):
             if isinstance(value, np.ndarray):
-                value.flags.writeable = False
+                # One layout for all problems: kernels are compiled for one.
+                array = np.require(value, requirements="C")
+                array.flags.writeable = False
+                object.__setattr__(self, name, array)
 
     @staticmethod
     def make(

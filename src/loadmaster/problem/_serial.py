@@ -8,7 +8,7 @@ from numba import njit
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.graph.order import sum_by
 from loadmaster.problem._evaluation import Evaluation, Transfer
-from loadmaster.problem._placement import Placement
+from loadmaster.problem._placement import Placement, plain_devices
 from loadmaster.problem._problem import Problem
 
 __all__ = ["SerialSimulator"]
@@ -39,7 +39,7 @@ class SerialSimulator:
         """(k,) costs of the (k, n) placements; the model itself forbids nothing."""
         cost = np.empty(len(device))
         moments = np.empty((4, 0))
-        _serial(*self._arrays, device, cost, moments, np.empty((0, 5)))
+        _serial(*self._arrays, plain_devices(device), cost, moments, np.empty((0, 5)))
         return cost, np.ones(len(device), np.bool_)
 
     def cost(self, placement: Placement) -> tuple[float, bool]:
@@ -52,7 +52,7 @@ class SerialSimulator:
         cost = np.empty(1)
         moments = np.empty((2, problem.n))
         log = np.empty((problem.graph.edges, 5))
-        made = _serial(*self._arrays, device[None], cost, moments, log)
+        made = _serial(*self._arrays, plain_devices(device[None]), cost, moments, log)
         rows = np.arange(problem.n)
         busy = sum_by(device, problem.time[rows, device], problem.devices)
         tensor, source, target = log[:made, :3].astype(np.int64).T

@@ -149,7 +149,7 @@ def tables_of(
 def count_vectors(count: IntArray) -> IntArray:
     """(states, K) all vectors of at most ``count`` devices of each kind, by mixed radix."""
     shape = tuple((count + 1).tolist())
-    return np.indices(shape, np.int32).reshape(len(shape), math.prod(shape)).T
+    return np.ascontiguousarray(np.indices(shape, np.int32).reshape(len(shape), math.prod(shape)).T)
 
 
 def _change(send: FloatArray, recv: FloatArray) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.problem._evaluation import Evaluation, Transfer, Violation
 from loadmaster.problem._model import Concurrent
-from loadmaster.problem._placement import Placement
+from loadmaster.problem._placement import Placement, plain_devices
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.concurrent._event import event_kernel
 from loadmaster.problem.concurrent._peak import peak_memory
@@ -67,9 +67,9 @@ class ConcurrentSimulator:
             self._run(device, cost, peak)
             fits[:] = (peak <= self.problem.capacity).all(axis=1)
         elif self.model.schedule == "event":
-            self._event(self.space, _plain(device), cost, *self._untraced)
+            self._event(self.space, plain_devices(device), cost, *self._untraced)
         else:
-            self._static(_plain(device), cost)
+            self._static(plain_devices(device), cost)
         return cost, fits
 
     def cost(self, placement: Placement) -> tuple[float, bool]:
@@ -143,7 +143,7 @@ class ConcurrentSimulator:
     def _run(self, device: IntArray, cost: FloatArray, peak: FloatArray) -> Trace:
         """Fill costs and peaks of a batch; the trace of its last placement."""
         trace = Trace.room(self.space)
-        self._traced(self.space, _plain(device), cost, trace, peak)
+        self._traced(self.space, plain_devices(device), cost, trace, peak)
         return trace
 
     def _follow(self, placement: Placement) -> tuple[float, FloatArray, Trace, int]:
@@ -162,8 +162,3 @@ class ConcurrentSimulator:
         if np.isfinite(makespan):
             peak_memory(space, at, trace, peak)
         return makespan, peak, trace, stuck
-
-
-def _plain(device: IntArray) -> IntArray:
-    """The same devices as a writeable C-ordered array, the one type that kernels are compiled for."""
-    return np.require(device, np.int32, ["C", "W"])

@@ -10,7 +10,7 @@ import numpy as np
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.problem._evaluation import Action, Evaluation, Message, Stage, Violation
 from loadmaster.problem._model import Pipeline
-from loadmaster.problem._placement import Placement
+from loadmaster.problem._placement import Placement, plain_devices
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.contiguity import contiguity_violations
 from loadmaster.problem.step import _kernel as kernel
@@ -42,7 +42,7 @@ class StepSimulator:
 
     def _costs(self, device: IntArray, stage: IntArray) -> tuple[FloatArray, BoolArray]:
         cost, fine = np.empty(len(device)), np.empty(len(device), np.bool_)
-        kernel.step_costs(*self.tables, device, stage, cost, fine)
+        kernel.step_costs(*self.tables, plain_devices(device), plain_devices(stage), cost, fine)
         return cost, fine
 
     def cost(self, placement: Placement) -> tuple[float, bool]:
@@ -57,8 +57,8 @@ class StepSimulator:
         width = max(devices * model.stages_per_rank, 1)
         stage, at = np.empty(problem.n, np.int32), np.empty(width, np.int32)
         wrong, stages, ranks = kernel.stages_of(
-            tables.settings, tables.tail, tables.head, tables.first, tables.role, tables.program, placement.device,
-            _given(placement), devices, stage, at,
+            tables.settings, tables.tail, tables.head, tables.first, tables.role, tables.program,
+            plain_devices(placement.device), plain_devices(_given(placement)), devices, stage, at,
         )  # fmt: skip
         busy, comm = np.zeros(devices), np.zeros(devices)
         if wrong != kernel.FINE or stages == 0:

@@ -251,10 +251,10 @@ def solve_levels(tables, lattice, rules, entries, front, walk, size, last):  # t
     """Solve all ideals of more than ``size`` and at most ``last`` atoms; returns the last front and the pairs
     looked at.
     """
-    pairs = np.int64(0)
+    pairs, one = np.int64(0), np.int64(1)  # a literal would be one more type to compile for
     for s in range(size + 1, last + 1):
         pairs += solve_ideals(
-            tables, lattice, rules, entries, front, walk, lattice.level[s], lattice.level[s + 1], 1
+            tables, lattice, rules, entries, front, walk, lattice.level[s], lattice.level[s + 1], one
         )
         if lattice.narrow[s]:
             front = next_front(tables, lattice, rules, entries, front, walk, s)
