@@ -54,6 +54,8 @@ JOBS = (
     Job("optimize", ("optimize", "model.xml", "--device", "A=cpu", "--device", "B=cpu", "--clock", "core", "--budget", "6", "--cache", "cache.sqlite", "-o", "plan.json"), ("plan.json",), weight=2),
     Job("split", ("split", "net.py:build", "--ranks", "2", "--cluster", "2acc", "--microbatches", "2", "--budget", "1", "-o", "plan.json"), ("plan.json",), weight=1),
     Job("torch", ("run", "net.py:build", "--runtime", "torch", "--plan", "stages.json", "--samples", "3", "-o", "plan.json"), ("plan.json",), weight=2),
+    Job("ray", ("run", "model.xml", "--on", "local:2", "--plan", "nodes.json", "--samples", "3", "-o", "plan.json"), ("plan.json",), weight=2),
+    Job("ray-optimize", ("optimize", "model.xml", "--on", "local:2", "-d", "node1/CPU", "-d", "node2/CPU", "--clock", "core", "--model", "pipeline", "--budget", "6", "--cache", "cache.sqlite", "-o", "plan.json"), ("plan.json",), weight=1),
     Job("reproduce", ("reproduce", "exact", "--quick", "--only", "gnmt_inference", "--out", "out"), ("out/exact-quick.md",), weight=1),
 )  # fmt: skip
 
