@@ -1,4 +1,4 @@
-"""Files of rows that somebody made: what ``plot`` and ``bench board`` refuse in a sentence, and what they leave alone."""
+"""Rows from strangers: what ``plot`` and ``bench board`` refuse in a sentence, and what they leave as it is."""
 
 import copy
 import json
@@ -32,6 +32,8 @@ def run(command, text, tmp_path):
         (("row",), 3),
         (("row", "best"), 0),
         (("row", "best"), "x"),
+        (("row", "best"), 1e-300),
+        (("row", "best"), 5e-324),
         (("row", "10"), [1]),
         (("row", "10"), 0),
         (("row", "9" * 400), 1.0),

@@ -27,6 +27,8 @@ Curve = dict[int, tuple[float, float, int]]
 
 MOST = 60
 """Methods that one plot shows."""
+FARTHEST = 1e12
+"""The most that a cost can be in terms of the least."""
 LABEL = 40
 """Characters of a method's name that a plot shows."""
 
@@ -68,7 +70,12 @@ def read_regrets(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
         raise InputError(
             f"{', '.join(map(str, paths))}: no row has a method, the best cost and costs after numbers of evaluations"
         )
-    return regrets(list(entries.values()))
+    runs = regrets(list(entries.values()))
+    if any(max(run["regret"].values(), default=0.0) > FARTHEST for run in runs):
+        raise InputError(
+            f"{', '.join(map(str, paths))}: some cost is over {FARTHEST:g} times the best of its case"
+        )
+    return runs
 
 
 def _is_count(name: str) -> bool:
@@ -80,11 +87,12 @@ def _check(key: Mapping[str, Any], row: Mapping[str, Any], where: str) -> None:
     record = Record({**key, **row}, where)
     record.text("method")
     counts = [name for name in row if _is_count(name)]
-    for name in ("best", *(name for name in counts if row[name] is not None)):
-        if record.number(name) == 0.0:
-            raise InputError(
-                f"{where}: {shown(name)} must be above 0: there is no regret against a cost of 0"
-            )
+    costs = [record.number(name) for name in ("best", *(name for name in counts if row[name] is not None))]
+    if not min(costs) > 0 or max(costs) / min(costs) > FARTHEST:
+        raise InputError(
+            f"{where}: costs from {min(costs):g} to {max(costs):g} show no regret: they must be above 0, and not more "
+            f"than {FARTHEST:g} times the least"
+        )
     if max(map(len, counts)) > 15:
         raise InputError(f"{where}: {shown(max(counts, key=len))} evaluations are more than anybody makes")
 
