@@ -122,11 +122,11 @@ def board_data(
     for row in rows:
         parts[suite_of[row["instance"]]].setdefault((budget_of(row), row["method"]), []).append(row)
     table = []
-    for suite, mine in parts.items():
+    for name, mine in parts.items():
         for (budget, method), part in sorted(mine.items(), key=lambda item: item[0]):
             score = scores(part, best)
             if score is not None:
-                table.append({"suite": suite, "budget": budget, "method": method, **score})
+                table.append({"suite": name, "budget": budget, "method": method, **score})
     return {
         "version": version(),
         "suites": [

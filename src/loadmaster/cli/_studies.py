@@ -20,7 +20,7 @@ def reproduce(
         str, typer.Argument(metavar="hsdag|gdp|exact", help="Paper to reproduce.", show_default=False)
     ],
     quick: Annotated[bool, typer.Option("--quick", help="A smaller run that takes minutes.")] = False,
-    seeds: Annotated[int, typer.Option(help="Number of random seeds.", min=1, max=10_000)] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of random seeds.", min=1, max=1000)] = 3,
     workloads: Annotated[
         str | None,
         typer.Option(

@@ -242,10 +242,9 @@ def local_nodes(count: int) -> Any:
 
     logging.getLogger("ray").setLevel(logging.ERROR)
     _set_loopback(True)
-    home = _session_home()
     for left in reversed(range(ATTEMPTS)):
         try:
-            return _started_nodes(count, home)
+            return _started_nodes(count, _session_home())
         except Exception as error:
             if not left or "timed out" not in str(error):
                 line = " ".join(str(error).split())[:200]
@@ -314,8 +313,10 @@ def end_nodes(cluster: Any, *, whole: bool = True) -> None:
             cluster.reaper.communicate(b"done" if whole else b"")
     home = os.environ.get(RAY_HOME)
     if home is not None and Path(home) == common_folder("ray"):
-        if Path(session).parent == Path(home):
-            shutil.rmtree(session, ignore_errors=True)
+        sessions = [Path(session)] if whole else Path(home).glob(f"session_*_{os.getpid()}")
+        for path in sessions:
+            if path.parent == Path(home):
+                shutil.rmtree(path, ignore_errors=True)
         del os.environ[RAY_HOME]
 
 
