@@ -27,7 +27,7 @@ __all__ = ["BYTES", "Step", "Trace", "Tracer", "Value", "Weight", "ZooModel"]
 BYTES = 4
 """Size of an element."""
 
-LARGEST = 500_000
+LARGEST = 200_000
 """Ops of a graph that is still taken for what the user meant."""
 
 Shape = tuple[int, ...]
