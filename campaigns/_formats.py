@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+import loadmaster.bench
 from campaigns._mutators import (
     HOSTILE,
     damaged,
@@ -325,6 +326,18 @@ def _read_cache(path: Path) -> None:
     Cache(path).get_as("run", {"a": 1}, Result)
 
 
+KNOWN = Path(loadmaster.bench.__file__).parent / "known"
+BOARD = {
+    "key": {"instance": "tiny-serial-0", "hash": "1832ed897efbff43", "method": "auto", "evaluations": 2000, "seed": 0},
+    "when": "2026-11-17T19:50:25+00:00",
+    "row": {"cost": 3.0, "bound": 2.9, "bound_by": "x", "optimal": True, "seconds_taken": 0.8, "evaluations_made": 337,
+            "found_by": "x", "history": [[0.3, 0, 4.5], [0.8, 12, 3.0]], "machine": "m", "versions": "v", "why": "x"},
+}  # fmt: skip
+PLOT = {
+    "key": {"method": "greedy", "seed": 1},
+    "when": "2026-01-01",
+    "row": {"best": 1.0, "10": 2.0, "100": 1.5},
+}
 ROW = {"key": {"case": 1}, "when": "2026-01-01", "row": {"cost": 1.0}}
 
 
@@ -332,6 +345,68 @@ def _read_rows(path: Path) -> None:
     from loadmaster.studies import Rows
 
     Rows(path)
+
+
+def _read_board(path: Path) -> None:
+    from loadmaster.bench._board import board_data, board_page, read_rows
+
+    board_page(board_data(read_rows([path])))
+
+
+def _read_plot(path: Path) -> None:
+    from loadmaster.studies import read_regrets, regret_curves
+
+    regret_curves(read_regrets([path]))
+
+
+def _lines(document: Any) -> Callable[[random.Random], bytes]:
+    """A file of rows with a wrong one at some place."""
+    good, wrong = json.dumps(document).encode() + b"\n", _json(lambda: document)
+
+    def make(rng: random.Random) -> bytes:
+        return good * rng.randrange(3) + wrong(rng) + b"\n" + good * rng.randrange(2)
+
+    return make
+
+
+@cache
+def _instance() -> tuple[Any, Problem, dict[str, Any]]:
+    """An instance of the benchmark, made, and what is known about it."""
+    from loadmaster.bench import instances
+
+    found = instances()["tiny-serial-0"]
+    return found, found.problem(), json.loads((KNOWN / f"{found.name}.json").read_text())
+
+
+def _submission() -> Any:
+    instance, problem, known = _instance()
+    from loadmaster.bench._placements import pack_array
+
+    prices = {"kind": "prices", "memory": pack_array(np.zeros(problem.devices))}
+    return {
+        "format": "loadmaster-submission/1", "instance": instance.name, "hash": instance.hash, "cost": known["cost"],
+        "placement": known["placement"], "found_by": "somebody",
+        "bound": {"value": 0.0, "by": "somebody", "certificate": prices},
+    }  # fmt: skip
+
+
+def _read_submission(path: Path) -> None:
+    from loadmaster.bench import submit
+
+    folder = path.parent / "known"
+    folder.mkdir(exist_ok=True)
+    (folder / "tiny-serial-0.json").write_text(json.dumps(_instance()[2]))
+    submit(path, folder=folder, problem=_instance()[1])
+
+
+def _read_known(path: Path) -> None:
+    from loadmaster.bench import instances, read_known, verify
+
+    folder = path.parent / "known"
+    folder.mkdir(exist_ok=True)
+    (folder / "tiny-serial-0.json").write_bytes(path.read_bytes())
+    read_known("tiny-serial-0", folder)
+    verify([instances()["tiny-serial-0"]], folder=folder)
 
 
 @cache
@@ -446,6 +521,10 @@ FORMATS = (
     Format("pt2", ".pt2", _pt2, _use, (("inspect", "FILE"),), 1),
     Format("weights", ".npz", _npz, _read_weights, (("place", "zoo:layered-4", "--method", "gdp", "--set", "weights=FILE", "--evaluations", "5"),), 2),
     Format("cache", ".sqlite", lambda rng: damaged(_cache_file(), rng), _read_cache, (), 3),
+    Format("board", ".jsonl", _lines(BOARD), _read_board, (("bench", "board", "FILE", "-o", "OUT.html"),), 3),
+    Format("plot", ".jsonl", _lines(PLOT), _read_plot, (("plot", "FILE", "-o", "OUT.svg"), ("plot", "FILE", "-o", "OUT.png", "--json")), 4),
+    Format("submission", ".json", _json(_submission), _read_submission, (("bench", "submit", "FILE", "--known", "OUT.known"),), 4),
+    Format("known", ".json", _json(lambda: _instance()[2]), _read_known, (), 3),
     Format("rows", ".jsonl", lambda rng: _json(lambda: ROW)(rng) + b"\n", _read_rows, (), 4),
 )  # fmt: skip
 """All of them; ``weight`` says how often each is drawn."""

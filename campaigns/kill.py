@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -32,6 +33,10 @@ __all__ = ["main"]
 PATIENCE = 900.0
 """Wall seconds for a command; the machine may be busy, or stop it for minutes."""
 MARKER = "LOADMASTER_KILL_CASE"
+SMALL = "small"
+"""The folder that is a full disk."""
+SCRATCH = re.compile(r"loadmaster-(?!ray-)|session_\d")
+"""What must not stay in the folder for scratch files; the home of Ray's sessions may, empty."""
 CLI = (sys.executable, "-m", "loadmaster.cli")
 
 
@@ -54,9 +59,13 @@ JOBS = (
     Job("optimize", ("optimize", "model.xml", "--device", "A=cpu", "--device", "B=cpu", "--clock", "core", "--budget", "6", "--cache", "cache.sqlite", "-o", "plan.json"), ("plan.json",), weight=2),
     Job("split", ("split", "net.py:build", "--ranks", "2", "--cluster", "2acc", "--microbatches", "2", "--budget", "1", "-o", "plan.json"), ("plan.json",), weight=1),
     Job("torch", ("run", "net.py:build", "--runtime", "torch", "--plan", "stages.json", "--samples", "3", "-o", "plan.json"), ("plan.json",), weight=2),
+    Job("ray", ("run", "model.xml", "--on", "local:2", "--plan", "nodes.json", "--clock", "core", "--samples", "3", "-o", "plan.json"), ("plan.json",), weight=1),
+    Job("ray-optimize", ("optimize", "model.xml", "--on", "local:2", "-d", "node1/CPU", "-d", "node2/CPU", "--clock", "core", "--model", "pipeline", "--budget", "6", "--cache", "cache.sqlite", "-o", "plan.json"), ("plan.json",), weight=1),
     Job("reproduce", ("reproduce", "exact", "--quick", "--only", "gnmt_inference", "--out", "out"), ("out/exact-quick.md",), weight=1),
 )  # fmt: skip
 
+PLANS = {"stages.json": "split", "nodes.json": "ray-optimize"}
+"""Plans that jobs run, and the jobs that make them."""
 
 NET = """
 import torch
@@ -72,11 +81,10 @@ def build():
 class Kill:
     """Cases in folders of their own."""
 
-    def __init__(self, campaign: Campaign, only: str) -> None:
+    def __init__(self, campaign: Campaign, only: str, without: str = "-") -> None:
         self.campaign = campaign
-        self.jobs = [job for job in JOBS if only in job.name]
+        self.jobs = [job for job in JOBS if only in job.name and not job.name.startswith(without)]
         self.model = campaign.folder / "model.xml"
-        self.stages = campaign.folder / "stages.json"
         self.usual: dict[str, float] = {}
         """Seconds that a job takes when nobody disturbs it."""
 
@@ -85,7 +93,7 @@ class Kill:
         rng = random.Random(f"{self.campaign.seed} {number}")
         job = rng.choices(self.jobs, [job.weight for job in self.jobs])[0]
         way = rng.choice(["kill"] * 6 + ["term"] * 2 + ["full", "read-only", "two"])
-        folder = Path(tempfile.mkdtemp(prefix="kill-"))
+        folder = Path(tempfile.mkdtemp(prefix="k"))
         try:
             self._prepare(job, folder)
             why = getattr(self, f"_{way.replace('-', '_')}")(job, folder, rng) or self._afterwards(
@@ -105,27 +113,32 @@ class Kill:
         """Put what the jobs read into the folder."""
         from campaigns.soak import network
 
-        (folder / "tmp").mkdir()
+        (folder / "t").mkdir()  # short: Ray puts sockets there
         if "net.py:build" in job.words:
             (folder / "net.py").write_text(NET)
-        if "stages.json" in job.words:
-            if not self.stages.exists():
-                split = next(other for other in JOBS if other.name == "split")
-                code, said = self._run(split, folder)
-                if code:
-                    raise RuntimeError(f"there is no plan to run: {said[-500:]}")
-                shutil.move(folder / "plan.json", self.stages)
-            shutil.copy(self.stages, folder)
         if not self.model.exists():
             network(self.model)
         for suffix in (".xml", ".bin"):
             shutil.copy(self.model.with_suffix(suffix), folder)
+        for name, maker in PLANS.items():
+            if name in job.words:
+                shutil.copy(self._plan(name, maker, folder), folder / name)
+
+    def _plan(self, name: str, maker: str, folder: Path) -> Path:
+        """A plan that a job runs, made once by another."""
+        kept = self.campaign.folder / name
+        if not kept.exists():
+            code, said = self._run(next(job for job in JOBS if job.name == maker), folder)
+            if code:
+                raise RuntimeError(f"there is no plan to run: {said[-500:]}")
+            shutil.move(folder / "plan.json", kept)
+        return kept
 
     def start(self, job: Job, folder: Path, limit: int | None = None) -> subprocess.Popen[bytes]:
         """Start a job in a session of its own; files may have ``limit`` bytes."""
         environment = {
             **os.environ,
-            "TMPDIR": str(folder / "tmp"),
+            "TMPDIR": str(folder / "t"),
             "LOADMASTER_CACHE": str(folder / "c.sqlite"),
             MARKER: str(folder),
         }
@@ -135,7 +148,8 @@ class Kill:
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-        with (folder / "stderr").open("wb") as err:
+        # Not on the disk that may be full: what is said there is looked at.
+        with self._stderr(folder).open("wb") as err:
             return subprocess.Popen(
                 [*CLI, *job.words],
                 cwd=folder,
@@ -145,6 +159,9 @@ class Kill:
                 start_new_session=True,
                 preexec_fn=prepare,
             )
+
+    def _stderr(self, folder: Path) -> Path:
+        return (folder.parent if folder.name == SMALL else folder) / "stderr"
 
     def _run(self, job: Job, folder: Path, limit: int | None = None) -> tuple[int, str]:
         began = time.monotonic()
@@ -157,14 +174,14 @@ class Kill:
             return -1, "it did not end"
         if code == 0:
             self.usual[job.name] = time.monotonic() - began
-        return code, (folder / "stderr").read_text(errors="replace")
+        return code, self._stderr(folder).read_text(errors="replace")
 
     def _moment(self, job: Job, rng: random.Random) -> float:
         return rng.uniform(0.3, 1.05) ** 2 * self.usual.get(job.name, 8.0)
 
     def _kill(self, job: Job, folder: Path, rng: random.Random, how: int = signal.SIGKILL) -> str | None:
         if rng.random() < 0.15 and self._run(job, folder)[0] != 0:  # an older result is there
-            return "it fails when nobody disturbs it: " + (folder / "stderr").read_text()[-500:]
+            return "it fails when nobody disturbs it: " + self._stderr(folder).read_text()[-500:]
         before = _whole_files(job, folder)
         process = self.start(job, folder)
         try:
@@ -188,7 +205,7 @@ class Kill:
 
     def _full(self, job: Job, folder: Path, rng: random.Random) -> str | None:
         """A disk with little or no room left, where one can be mounted; else files that cannot grow."""
-        small = folder / "small"
+        small = folder / SMALL
         small.mkdir()
         room = 48 + rng.choice([0, 4, 16, 64])
         mounted = subprocess.run(
@@ -234,7 +251,7 @@ class Kill:
             except subprocess.TimeoutExpired:
                 process.kill()
                 return "two at once do not end"
-        said = (folder / "stderr").read_text(errors="replace")
+        said = self._stderr(folder).read_text(errors="replace")
         if codes[1] != 0 or codes[0] not in (0, -signal.SIGKILL):
             return f"two at once end with {codes}: {said[-500:]}"
         return None
@@ -247,7 +264,7 @@ class Kill:
         for name in job.files:
             if not (folder / name).exists():
                 return f"the next run did not write {name}"
-        scratch = [path.name for path in (folder / "tmp").iterdir() if path.name.startswith("loadmaster-")]
+        scratch = [path.name for path in (folder / "t").rglob("*") if SCRATCH.match(path.name)]
         new = [path.name for path in folder.rglob("*.new")]
         if scratch or new:
             return f"left behind: {scratch + new}"
@@ -320,6 +337,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     found.add_argument(
         "--only", default="", metavar="JOB", help="one job only: " + ", ".join(job.name for job in JOBS)
     )
+    found.add_argument(
+        "--without", default="-", metavar="JOB", help="all but this: a busy machine cannot start Ray in time"
+    )
     return found.parse_args(arguments)
 
 
@@ -327,7 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the campaign."""
     options = _options(arguments)
     campaign = Campaign(f"kill-{options.only}" if options.only else "kill", options)
-    return campaign.run(Kill(campaign, options.only).case)
+    return campaign.run(Kill(campaign, options.only, options.without).case)
 
 
 if __name__ == "__main__":

@@ -121,3 +121,17 @@ def test_an_interrupt_while_kernels_compile_gives_the_best_single_device(
     assert solution.method == "local-search"
     assert solution.found_by == "single"
     assert api.evaluate(problem, solution.placement).cost == solution.cost
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+@pytest.mark.parametrize(
+    "words", [["clusters", "--json"], ["--help"], ["inspect", "nowhere.json"]], ids=" ".join
+)
+def test_a_full_disk_is_a_sentence_or_at_least_an_exit_code(words: list[str]) -> None:
+    command = [sys.executable, "-m", "loadmaster.cli", *words]
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        silent = subprocess.run(command, stdout=full, stderr=full)
+    assert (run.returncode, silent.returncode) == (2, 2)
+    assert run.stderr.startswith("loadmaster: error: ")
+    assert len(run.stderr.splitlines()) == 1, run.stderr

@@ -219,7 +219,13 @@ def test_a_cell_that_is_too_long_for_csv(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    ["flops = " + "9" * 400, "flops = " + "9" * 5000, "flops = " + "[" * 5000, "flops = '1e99999999999'"],
+    [
+        "flops = " + "9" * 400,
+        "flops = " + "9" * 5000,
+        "flops = 0x" + "f" * 5000,
+        "flops = " + "[" * 5000,
+        "flops = '1e99999999999'",
+    ],
 )
 def test_numbers_beyond_measure_in_toml(tmp_path, line):
     file = tmp_path / "box.toml"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loadmaster.files import scratch_folder, sweep_scratch, write_atomically
+from loadmaster.files import common_folder, scratch_folder, sweep_by_process, sweep_scratch, write_atomically
 from loadmaster.files._leftovers import beside
 
 KILLED = """
@@ -83,3 +83,18 @@ def test_what_belongs_to_others_stays(tmp_path, scratch):
 
 def _start(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
+def test_folders_of_processes_that_are_gone_are_taken_away_from_a_common_one(scratch, monkeypatch):
+    home = common_folder("ray")
+    assert home is not None
+    assert home == common_folder("ray")
+    assert home.stat().st_mode & 0o777 == 0o700
+    names = ["session_1_999999999", f"session_2_{os.getpid()}", "session_latest", "session_x"]
+    for name in names:
+        (home / name).mkdir()
+    sweep_by_process(home, r"session_\d_(\d+)")
+    assert sorted(path.name for path in home.iterdir()) == sorted(names[1:])
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    (scratch / f"loadmaster-ray-12345-{home.name.rpartition('-')[2]}").symlink_to(home)
+    assert common_folder("ray") is None, "what somebody else has put there is not used"

@@ -15,7 +15,6 @@ from loadmaster import api, zoo
 from loadmaster.errors import InputError
 from loadmaster.graph import Graph
 from loadmaster.hardware import op_kind
-from loadmaster.zoo import _trace
 from loadmaster.zoo._published import PUBLISHED, Published
 from loadmaster.zoo._trace import Trace, Value
 
@@ -274,8 +273,10 @@ def test_what_the_zoo_does_not_have_is_refused_by_name(name: str, message: str) 
 
 
 def test_a_graph_that_nobody_can_mean_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_trace, "LARGEST", 1000)
-    with pytest.raises(InputError, match="rnnlm-90: the graph would have more than 1,000 ops"):
+    monkeypatch.setenv("LOADMASTER_LIMITS", "layers=1000")
+    with pytest.raises(
+        InputError, match="rnnlm-90: the graph has more than 1,000 ops, but the limit 'layers' is"
+    ):
         zoo.model("rnnlm-90")
 
 

@@ -13,8 +13,8 @@ from loadmaster.bench._instances import Instance, suites, version
 from loadmaster.bench._known import FOLDER, Known, read_known
 from loadmaster.bench._methods import find_method
 from loadmaster.errors import InputError
-from loadmaster.files import write_atomically
-from loadmaster.studies import Row, Rows
+from loadmaster.files import Record, write_atomically
+from loadmaster.studies import Row, read_entries
 
 __all__ = ["CAP", "board_data", "board_page", "read_rows", "scores", "write_board"]
 
@@ -23,17 +23,37 @@ CAP = 10.0
 
 
 def read_rows(paths: Iterable[str | Path]) -> list[Row]:
-    """All rows of these files, those of a later file instead of earlier ones with the same key."""
+    """All rows of these files, those of a later file instead of earlier ones with the same key.
+
+    Raises
+    ------
+    InputError : a file is not there, or a line is no row of ``bench run``.
+    """
     found: dict[str, Row] = {}
     for path in paths:
-        if not Path(path).is_file():
-            raise InputError(f"{path}: does not exist")
-        for row in Rows(Path(path)).all():
+        for number, entry in enumerate(read_entries(path)[0], 1):
+            row = {**entry.key, **entry.row, "when": entry.when}
+            _check(Record(row, f"{path}:{number}"))
             name = json.dumps(
                 [row.get(part) for part in ("instance", "method", "seconds", "evaluations", "seed")]
             )
             found[name] = row
     return list(found.values())
+
+
+def _check(row: Record) -> None:
+    for name in ("instance", "method"):
+        row.text(name)
+    for name in ("why", "machine", "versions"):
+        row.text(name, "")
+    row.integer("seed", maximum=2**63)
+    for name in ("seconds", "cost", "seconds_taken"):
+        row.number(name, 0.0)
+    for name in ("evaluations", "evaluations_made"):
+        row.integer(name, 0, maximum=2**63)
+    for point in row.lists("history"):
+        if len(point) != 3 or any(type(x) not in (int, float) for x in point):
+            raise InputError(f"{row.where}: 'history' must hold seconds, evaluations and costs")
 
 
 def budget_of(row: Mapping[str, Any]) -> str:
@@ -98,15 +118,15 @@ def board_data(
     best = {name: found.cost for name, found in known.items()}
     suite_of = {entry["name"]: entry["suite"] for entry in listed}
     rows = [row for row in rows if row["instance"] in suite_of]
+    parts: dict[str, dict[tuple[str, str], list[Row]]] = {name: {} for name in suites()}
+    for row in rows:
+        parts[suite_of[row["instance"]]].setdefault((budget_of(row), row["method"]), []).append(row)
     table = []
-    for suite in suites().values():
-        mine = [row for row in rows if suite_of[row["instance"]] == suite.name]
-        for budget in sorted({budget_of(row) for row in mine}):
-            part = [row for row in mine if budget_of(row) == budget]
-            for method in sorted({row["method"] for row in part}):
-                score = scores([row for row in part if row["method"] == method], best)
-                if score is not None:
-                    table.append({"suite": suite.name, "budget": budget, "method": method, **score})
+    for name, mine in parts.items():
+        for (budget, method), part in sorted(mine.items(), key=lambda item: item[0]):
+            score = scores(part, best)
+            if score is not None:
+                table.append({"suite": name, "budget": budget, "method": method, **score})
     return {
         "version": version(),
         "suites": [
@@ -123,7 +143,9 @@ def board_data(
         "scores": table,
         "runs": [_run(row, best) for row in rows],
         "methods": {name: _what(name) for name in sorted({row["method"] for row in rows})},
-        "machines": sorted({f"{row['machine']}; {row['versions']}" for row in rows if "machine" in row}),
+        "machines": sorted(
+            {f"{row['machine']}; {row.get('versions', '')}" for row in rows if "machine" in row}
+        ),
         "dates": sorted({str(row["when"])[:10] for row in rows}),
     }
 

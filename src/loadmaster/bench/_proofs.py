@@ -33,6 +33,8 @@ __all__ = ["KINDS", "checked_bound", "path_bound", "price_bound", "readers_of", 
 KINDS = ("enumeration", "path", "prices")
 MOST = 100_000
 """Placements that are tried at most."""
+LARGEST = 1e100
+"""Prices beyond this prove nothing that a float can hold."""
 
 
 def checked_bound(problem: Problem, certificate: Any, where: str) -> Fraction:
@@ -45,7 +47,10 @@ def checked_bound(problem: Problem, certificate: Any, where: str) -> Fraction:
     record = Record(certificate, where)
     match record.text("kind"):
         case "enumeration":
-            return Fraction(tried_all(problem))
+            least = tried_all(problem)
+            if math.isinf(least):
+                raise InputError(f"{where}: there is no feasible placement")
+            return Fraction(least)
         case "path":
             return path_bound(problem)
         case "prices":
@@ -114,6 +119,10 @@ def price_bound(
     if isinstance(model, Pipeline) and model.microbatches:
         raise InputError("prices prove nothing about a step of microbatches")
     carries = isinstance(model, Serial) or (isinstance(model, Pipeline) and model.comm == "sum")
+    if any(
+        (np.abs(np.nan_to_num(prices, nan=math.inf)) > LARGEST).any() for prices in (weights, memory, tensors)
+    ):
+        raise InputError(f"a price must be a number of at most {LARGEST:g}")
     weight = [Fraction(1)] * size if isinstance(model, Serial) else _shares(weights, size)
     if isinstance(model, Offload) and any(weight[d] for d in range(size) if problem.pool[d]):
         raise InputError("under offload the CPUs are an unlimited pool: their weight must be 0")

@@ -16,7 +16,9 @@ from loadmaster import __version__
 from loadmaster.cli import _bench, _catalogue, _learning, _placing, _plans, _running, _splitting, _studies
 from loadmaster.cli._failures import (
     UNEXPECTED,
+    flushed,
     is_for_click,
+    is_full,
     missing_package,
     one_sentence,
     silence_warnings,
@@ -53,6 +55,9 @@ class _Commands(TyperGroup):
         except Exception as error:
             if is_for_click(error):
                 raise
+            if is_full(error):
+                say(f"error: there is no room to write ({error})")
+                raise typer.Exit(2) from None
             say(unexpected(error))
             raise typer.Exit(UNEXPECTED) from None
 
@@ -79,8 +84,13 @@ def main() -> None:
     try:
         app()
     except SystemExit as end:
-        leave_threads(end.code)
-        raise
+        code = flushed(end.code)
+        leave_threads(code)
+        raise SystemExit(code) from None
+    except OSError as error:  # of what is printed before there is a command: help
+        if not is_full(error):
+            raise
+        raise SystemExit(flushed(0) or 2) from None
 
 
 def _exit_code(error: LoadmasterError) -> int:

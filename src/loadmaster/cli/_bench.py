@@ -185,7 +185,7 @@ def run(
         str | None, typer.Option("--budget", metavar="TIME", help="For each run: 500ms, 10s, 2m.")
     ] = None,
     evaluations: Evaluations = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of methods that are random.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="Seeds of methods that are random.", min=1, max=100)] = 3,
     out: Annotated[
         str, typer.Option("-o", "--out", metavar="FILE", help="Rows, one JSON line each.")
     ] = "results.jsonl",

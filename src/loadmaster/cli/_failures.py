@@ -13,9 +13,19 @@ import warnings
 import typer
 
 from loadmaster import __version__
+from loadmaster.cli._output import say
 from loadmaster.errors import LoadmasterError
 
-__all__ = ["UNEXPECTED", "is_for_click", "missing_package", "one_sentence", "silence_warnings", "unexpected"]
+__all__ = [
+    "UNEXPECTED",
+    "flushed",
+    "is_for_click",
+    "is_full",
+    "missing_package",
+    "one_sentence",
+    "silence_warnings",
+    "unexpected",
+]
 
 UNEXPECTED = 70
 """The exit code of a mistake in Loadmaster itself (``EX_SOFTWARE`` of sysexits.h)."""
@@ -23,7 +33,9 @@ USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ 
 """What the option parser raises. Typer brings a parser of its own along or uses click's, as the version has it."""
 EXTRAS = {"matplotlib": "reproduce", "onnx": "onnx", "openvino": "openvino", "torch": "learn"}
 """Package -> the extra of Loadmaster's that it comes with."""
-LONGEST = 2000
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where there is no room for more of a file."""
+LONGEST = 1000
 """Characters of a message; names from a file can be of any length."""
 
 
@@ -40,6 +52,29 @@ def is_for_click(error: Exception) -> bool:
     """Whether an exception is the option parser's own, or about the pipe that output goes to."""
     own = isinstance(error, USAGE_ERROR | typer.Exit | typer.Abort)
     return own or (isinstance(error, OSError) and error.errno == errno.EPIPE)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a disk is full, or a file may not grow."""
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+def flushed(code: object) -> object:
+    """Write what still waits to be written; the exit code, 2 in place of 0 where there is no room for it.
+
+    Python tries that at its end, too, but then complains in words of its own and ends with 120.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, ValueError):  # there is none, or it is closed
+            continue
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # where it can wait no longer
+            if is_full(error) and not code:
+                say(f"error: the output cannot be written ({error.strerror})")
+                code = 2
+    return code
 
 
 def unexpected(error: Exception) -> str:

@@ -15,7 +15,9 @@ GENERATIONS = 200
 
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="gdp: number of threads; default: one per core. Results do not depend on it."),
+    typer.Option(
+        min=1, max=1024, help="gdp: number of threads; default: one per core. Results do not depend on it."
+    ),
 ]
 LogDir = Annotated[str, typer.Option("--log-dir", metavar="DIR", help="Folder for TensorBoard event files.")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,9 @@ __all__ = ["print_result", "say"]
 
 
 def say(text: str) -> None:
-    """One line for people, on standard error."""
-    typer.echo(f"loadmaster: {text}", err=True)
+    """One line for people, on standard error; where that is a file on a full disk, the exit code must do."""
+    with contextlib.suppress(OSError):
+        typer.echo(f"loadmaster: {text}", err=True)
 
 
 def print_result(document: Any, as_json: bool, tables: Callable[[], RenderableType]) -> None:

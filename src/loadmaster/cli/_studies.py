@@ -20,7 +20,7 @@ def reproduce(
         str, typer.Argument(metavar="hsdag|gdp|exact", help="Paper to reproduce.", show_default=False)
     ],
     quick: Annotated[bool, typer.Option("--quick", help="A smaller run that takes minutes.")] = False,
-    seeds: Annotated[int, typer.Option(help="Number of random seeds.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of random seeds.", min=1, max=1000)] = 3,
     workloads: Annotated[
         str | None,
         typer.Option(
@@ -106,7 +106,7 @@ def plot(
     if as_json:
         document = {
             method: {
-                str(at): {"regret": mean, "error": error, "runs": count}
+                str(at): {"regret": mean, "error": error if count > 1 else None, "runs": count}
                 for at, (mean, error, count) in c.items()
             }
             for method, c in curves.items()
@@ -115,5 +115,7 @@ def plot(
         return
     typer.echo(f"{out}: {len(runs)} runs of {len(curves)} methods; mean regret and two standard errors")
     for method, curve in curves.items():
-        cells = ", ".join(f"{at}: {100 * m:.2f} ± {100 * e:.2f} %" for at, (m, e, _) in curve.items())
+        cells = ", ".join(
+            f"{at}: {100 * m:.2f}{f' ± {100 * e:.2f}' if n > 1 else ''} %" for at, (m, e, n) in curve.items()
+        )
         typer.echo(f"  {method}: {cells}")

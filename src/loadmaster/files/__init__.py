@@ -4,7 +4,7 @@ from loadmaster.files._archive import read_archive
 from loadmaster.files._atomic import check_writable, write_atomically
 from loadmaster.files._bytes import check_regular, read_bytes, read_text
 from loadmaster.files._json import Record, named, parse_json, read_json, shown
-from loadmaster.files._leftovers import scratch_folder, sweep_scratch
+from loadmaster.files._leftovers import common_folder, scratch_folder, sweep_by_process, sweep_scratch
 from loadmaster.files._limits import LIMITS, Limit, add_limits, check_limit, limit
 from loadmaster.files._npz import read_arrays
 from loadmaster.files._quantities import (
@@ -33,6 +33,7 @@ __all__ = [
     "check_limit",
     "check_regular",
     "check_writable",
+    "common_folder",
     "limit",
     "line_numbers",
     "named",
@@ -46,6 +47,7 @@ __all__ = [
     "read_text",
     "scratch_folder",
     "shown",
+    "sweep_by_process",
     "sweep_scratch",
     "write_atomically",
 ]

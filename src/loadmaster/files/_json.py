@@ -80,13 +80,19 @@ def count_keys(value: Any, source: str, language: str = "JSON") -> int:
                 inside += entry
             elif isinstance(entry, int) and abs(entry) >= LARGEST:
                 raise InputError(
-                    f"{source}: a whole number of {len(str(abs(entry)))} digits is too large: "
+                    f"{source}: a whole number of {_digits(entry)} digits is too large: "
                     "numbers must be below 2**1023"
                 )
         if not inside:
             return keys
         level = inside
     raise too_deep(source, language)
+
+
+def _digits(number: int) -> str:
+    """How many; Python writes out no number of more than some thousand, but reads such a one in hexadecimal."""
+    bits = number.bit_length()
+    return str(len(str(abs(number)))) if bits < 10_000 else f"about {int(bits * 0.30103):,}"
 
 
 def too_deep(source: str, language: str) -> InputError:

@@ -16,11 +16,12 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 import tempfile
 from functools import cache
 from pathlib import Path
 
-__all__ = ["beside", "scratch_folder", "sweep_beside", "sweep_scratch"]
+__all__ = ["beside", "common_folder", "scratch_folder", "sweep_beside", "sweep_by_process", "sweep_scratch"]
 
 OWNER = r"([0-9a-f]{6})-([0-9a-f]{6})-(\d{1,10})-(\d{1,20})"
 NEW = re.compile(rf"\..*\.{OWNER}\.[0-9a-f]{{12}}\.new")
@@ -62,6 +63,29 @@ def sweep_scratch() -> None:
                 continue
             ours = not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
             if ours and _is_gone(match):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def common_folder(name: str) -> Path | None:
+    """A folder of this user and machine for what other programs keep there on our behalf; its name is short, for some
+    of them put sockets into it. None where somebody else was there first."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    home = Path(tempfile.gettempdir()) / f"loadmaster-{name}-{user}-{_host()}"
+    try:
+        home.mkdir(mode=0o700, exist_ok=True)
+        found = home.lstat()
+    except OSError:
+        return None
+    ours = stat.S_ISDIR(found.st_mode) and (not hasattr(os, "getuid") or found.st_uid == os.getuid())
+    return home if ours else None
+
+
+def sweep_by_process(home: Path, pattern: str) -> None:
+    """Take away the folders in ``home`` of processes that are gone; ``pattern`` finds the process in their names."""
+    with contextlib.suppress(OSError), os.scandir(home) as entries:
+        for entry in entries:
+            match = re.fullmatch(pattern, entry.name)
+            if match and entry.is_dir(follow_symlinks=False) and not _started(int(match[1])):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 

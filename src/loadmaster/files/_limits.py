@@ -40,6 +40,7 @@ LIMITS = {
     "elements": Limit(2**26, "elements of a constant that a model computes out of much smaller ones"),
     "devices": Limit(1024, "devices of a cluster, or of either kind in a workload"),
     "ops": Limit(1_000_000, "ops of a graph that is made by name (zoo:layered-1000000)"),
+    "layers": Limit(200_000, "ops of a network that is built layer by layer (zoo:gnmt-8 has 51,417)"),
     "pairs": Limit(2**24, "ops times devices: the op times of a problem"),
 }
 """Name -> limit. The numbers keep whatever is refused below a gigabyte of memory."""

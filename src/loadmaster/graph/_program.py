@@ -8,6 +8,7 @@ operators; and whatever PyTorch loads then, it loads with ``weights_only``.
 
 from __future__ import annotations
 
+import ast
 import logging
 import os
 import re
@@ -84,9 +85,32 @@ def _is_arithmetic(text: str) -> bool:
     bare = NAME.sub("x", text)
     if not EXPRESSION.fullmatch(bare) or ATTRIBUTE.search(bare):
         return False
-    if POWER.search(bare) and re.search(r"\d{3}", bare):  # a number of more digits than there is memory
+    # A number of more digits than there is memory.
+    if POWER.search(bare) and (re.search(r"\d{3}", bare) or _is_tower(bare)):
         return False
     return all(FUNCTIONS.fullmatch(name) for name in CALL.findall(bare))
+
+
+def _is_tower(text: str) -> bool:
+    """Whether a power has a power for its exponent, as in 9**9**9, or powers of powers of powers."""
+    try:
+        powers = [node for node in ast.walk(ast.parse(text, mode="eval")) if _operands(node)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    for node in powers:
+        below = [[inner for inner in ast.walk(part) if _operands(inner)] for part in _operands(node)]
+        if any(below[1:]) or len(below[0]) > 1:
+            return True
+    return False
+
+
+def _operands(node: ast.AST) -> list[ast.expr]:
+    """Base and exponent of a power; of anything else, nothing."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return [node.left, node.right]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and POWER.match(node.func.id):
+        return [*node.args, *(word.value for word in node.keywords)]
+    return []
 
 
 def _pairs(value: Any) -> Iterator[tuple[str, Any]]:

@@ -66,7 +66,8 @@ def read_costs(path: str | Path, graph: Graph, cluster: Cluster, *, precision: s
         the line.
     """
     text = read_text(path)
-    sheet = _read_json(text, str(path)) if str(path).endswith(".json") else _read_csv(text, str(path))
+    as_json = str(path).endswith(".json")
+    sheet = _read_json(text, str(path)) if as_json else _read_csv(text, str(path), graph.n + 1)
     for op, row in sheet.rows.items():
         if op != REST and op not in graph.index:
             sheet.fail(row.line, f"there is no op {shown(op)} in {graph.name or 'the graph'}")
@@ -130,11 +131,12 @@ def _time(sheet: _Sheet, row: _Row, op: str, device: str) -> tuple[float, int]:
     return seconds, ORIGINS.index(origin)
 
 
-def _read_csv(text: str, source: str) -> _Sheet:
+def _read_csv(text: str, source: str, most: int) -> _Sheet:
+    """The rows, up to the first that is more than ``most``: one of them is of no op then, and the rest may be long."""
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
     sheet = _Sheet(source, {})
     header: list[str] = []
-    while True:
+    while len(sheet.rows) <= most:
         try:
             cells = next(reader, None)
         except csv.Error as error:  # a cell of over 131,072 characters, say

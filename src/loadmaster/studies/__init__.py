@@ -44,7 +44,7 @@ from loadmaster.studies.harness.page import Page, number, percent, ratio, requir
 from loadmaster.studies.harness.placing import placed, solved
 from loadmaster.studies.harness.provenance import machine, versions
 from loadmaster.studies.harness.regret import draw_curves, read_regrets, regret_curves, regrets
-from loadmaster.studies.harness.rows import Rows
+from loadmaster.studies.harness.rows import Rows, read_entries
 from loadmaster.studies.harness.study import Case, Outcome, Row, Scope, Study, run_cases
 from loadmaster.studies.papers import STUDIES, reproduce
 
@@ -63,6 +63,7 @@ __all__ = [
     "percent",
     "placed",
     "ratio",
+    "read_entries",
     "read_regrets",
     "regret_curves",
     "regrets",

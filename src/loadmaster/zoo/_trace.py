@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from loadmaster.errors import InputError
+from loadmaster.files import check_limit, limit
 from loadmaster.graph import GraphBuilder, Network
 from loadmaster.graph.onnx import FLOPS_PER_ELEMENT
 
@@ -26,9 +27,6 @@ __all__ = ["BYTES", "Step", "Trace", "Tracer", "Value", "Weight", "ZooModel"]
 
 BYTES = 4
 """Size of an element."""
-
-LARGEST = 500_000
-"""Ops of a graph that is still taken for what the user meant."""
 
 Shape = tuple[int, ...]
 
@@ -113,6 +111,7 @@ class Trace:
         self.weights: list[Weight] = []
         self.names: list[str] = []
         self._builder = GraphBuilder(name)
+        self._most = limit("layers")
         self._readers: list[list[dict[int, None]]] = []
         self._sizes: list[list[int]] = []
         self._scope = ""
@@ -155,8 +154,10 @@ class Trace:
     ) -> tuple[Value, ...]:
         """Add an op to the graph; ``reads``, ``also_reads``, ``writes`` and ``stores`` are numbers of
         elements."""
-        if len(self.names) == LARGEST:
-            raise InputError(f"{self._builder.name}: the graph would have more than {LARGEST:,} ops")
+        if len(self.names) == self._most:
+            check_limit(
+                "layers", self._most + 1, f"{self._builder.name}: the graph has more than {self._most:,} ops"
+            )
         sizes = [math.prod(shape) for shape in shapes]
         if any(n < 1 for shape in shapes for n in shape):
             raise InputError(

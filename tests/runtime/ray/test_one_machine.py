@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -16,7 +18,7 @@ from loadmaster.errors import InputError
 from loadmaster.problem import Pipeline, Placement
 from loadmaster.runtime import OverlapFit, cut, predict
 from loadmaster.runtime.openvino import DeviceSpec, parse_devices
-from loadmaster.runtime.ray import connected, devices_of_nodes, fit_hops, slow_devices
+from loadmaster.runtime.ray import _reaper, connected, devices_of_nodes, fit_hops, slow_devices
 
 
 def test_a_device_of_a_node_is_named_by_both_and_read_back_from_a_plan():
@@ -148,3 +150,36 @@ def test_a_node_slower_than_measured_is_named_and_only_that(tmp_path, factors):
     assert [finding.rule for finding in found] == ["slow-node"] * len(slow)
     for finding, (device, node) in zip(found, slow.items(), strict=True):
         assert f"device {device!r} on node {node!r}" in finding.text
+
+
+def test_what_a_killed_command_leaves_of_its_cluster_is_ended(tmp_path):
+    """Ray's agents outlive it by a minute: who has a file of its session open is one of them."""
+    owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    logs = tmp_path / f"session_2026-11-17_23-08-42_863541_{owner.pid}" / "logs"
+    logs.mkdir(parents=True)
+    with (logs / "agent.out").open("w") as log:
+        agent = subprocess.Popen(["sleep", "600"], stdout=log)
+    other = subprocess.Popen(["sleep", "600"])
+    reaper = subprocess.Popen([sys.executable, _reaper.__file__, str(owner.pid)], stdin=subprocess.PIPE)
+    try:
+        owner.communicate(b"\n")
+        assert agent.poll() is None
+        reaper.communicate()
+        assert agent.wait(30) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (agent, other):
+            process.kill()
+            process.wait()
+
+
+def test_a_cluster_that_ends_in_order_is_left_to_ray(tmp_path):
+    logs = tmp_path / f"session_2026-11-17_23-08-42_863541_{os.getpid()}" / "logs"
+    logs.mkdir(parents=True)
+    with (logs / "agent.out").open("w") as log:
+        agent = subprocess.Popen(["sleep", "600"], stdout=log)
+    reaper = subprocess.Popen([sys.executable, _reaper.__file__, str(os.getpid())], stdin=subprocess.PIPE)
+    reaper.communicate(b"done")
+    assert agent.poll() is None
+    agent.kill()
+    agent.wait()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,10 +28,15 @@ from loadmaster.graph.onnx._values import set_values
 
 __all__ = ["Observer"]
 
-SECONDS, PATIENCE = 30, 10
-"""On the core, for reading the model and running it once; and on the clock, so many times that."""
-MEMORY = 16 << 30
-"""Bytes that the process may have."""
+SECONDS, PER_BYTE = 6.0, 1e-7
+"""On the core, for reading the model and running it once: so long, and so much more per byte of it. A small file must
+not cost much, whatever is in it."""
+MEMORY, COPIES = 700 << 20, 12
+"""Bytes of data that the process may have: so many, and so many times the size of model and inputs."""
+PATIENCE = 10
+"""On the clock, so many times what it may take on the core."""
+MOST = 1 << 24
+"""Elements of all inputs together that are drawn."""
 UNTOLD = frozenset(
     [
         "Compress",
@@ -95,6 +101,8 @@ class Observer:
         del model.graph.output[:]
         model.graph.output.extend(onnx.ValueInfoProto(name=output) for output in dict.fromkeys(wanted))
         shapes = [value.tensor.shape for value in inputs]
+        if sum(map(math.prod, shapes)) > MOST:
+            raise InputError(f"the inputs have over {MOST:,} elements")
         drawn = {
             value.name: draw_input(
                 value.tensor.shape,
@@ -122,17 +130,15 @@ def _run(model: Any, inputs: dict[str, Any]) -> dict[str, tuple[str, list[int]]]
     drawn = io.BytesIO()
     np.savez(drawn, **{f"a{at}": array for at, array in enumerate(inputs.values())})
     content, arrays = model.SerializeToString(), drawn.getvalue()
-    head = (
-        json.dumps(
-            {"model": len(content), "names": list(inputs), "memory": MEMORY, "seconds": SECONDS}
-        ).encode()
-        + b"\n"
-    )
+    size = len(content) + len(arrays)
+    seconds = math.ceil(SECONDS + PER_BYTE * size)
+    limits = {"memory": MEMORY + COPIES * size, "seconds": seconds}
+    head = json.dumps({"model": len(content), "names": list(inputs), **limits}).encode() + b"\n"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", RUN],
         input=head + content + arrays,
         capture_output=True,
-        timeout=PATIENCE * SECONDS,
+        timeout=PATIENCE * seconds,
         check=False,
     )
     found: dict[str, tuple[str, list[int]]] = json.loads(done.stdout) if done.returncode == 0 else {}
@@ -142,7 +148,7 @@ def _run(model: Any, inputs: dict[str, Any]) -> dict[str, tuple[str, list[int]]]
 RUN = """
 import io, json, resource, sys
 given = json.loads(sys.stdin.buffer.readline())
-resource.setrlimit(resource.RLIMIT_AS, (given["memory"],) * 2)
+resource.setrlimit(resource.RLIMIT_DATA, (given["memory"],) * 2)
 resource.setrlimit(resource.RLIMIT_CPU, (given["seconds"],) * 2)
 model = sys.stdin.buffer.read(given["model"])
 import numpy, onnxruntime

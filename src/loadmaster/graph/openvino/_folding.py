@@ -13,6 +13,8 @@ from loadmaster.graph.openvino._network import constant_nodes
 
 __all__ = ["fold"]
 
+WORK, LEAST_WORK = 1000, 2**31
+"""Multiplications for each stored element, and in all, beyond which constants are not computed: plain loops do it."""
 LARGEST = 2**24
 """Elements of what is computed here: masks and indices, no weights."""
 
@@ -41,7 +43,7 @@ def fold(model: Any, source: str = "the model") -> Any:
 def _check_constants(model: Any, source: str) -> None:
     """Refuse a model that makes an enormous constant out of small ones: a few bytes can ask for terabytes."""
     known: dict[str, bool] = {}
-    stored, made = 0, {}
+    stored, made, work = 0, {}, 0
     for node in model.get_ordered_ops():
         kind, name = node.get_type_name(), node.get_name()
         sources = [port.get_source_output().get_node().get_name() for port in node.inputs()]
@@ -54,9 +56,27 @@ def _check_constants(model: Any, source: str) -> None:
             stored += size if kind == "Constant" else 0
             if kind not in ("Constant", "Result"):
                 made[node.get_friendly_name()] = size
+                work += size * _depth(node)
+    if work > WORK * max(1, stored) and work > LEAST_WORK:
+        raise InputError(
+            f"{source}: its constants take {work:,} multiplications to compute: export it with them computed"
+        )
     for name, size in made.items():
         if size > 4 * stored:
             check_limit("elements", size, f"{source}: the constant {name!r} has {size:,} elements")
+
+
+def _depth(node: Any) -> int:
+    """Multiplications per element of what a node computes."""
+    kind = node.get_type_name()
+    at = {"MatMul": 0, "Convolution": 1, "GroupConvolution": 1}.get(kind)
+    shape = None if at is None else node.input(at).get_partial_shape()
+    if shape is None or not shape.is_static or not len(shape):
+        return 1
+    sizes = [int(size) for size in shape.to_shape()]
+    if kind == "MatMul":
+        return sizes[-2] if node.get_attributes().get("transpose_a") and len(sizes) > 1 else sizes[-1]
+    return math.prod(sizes[1:])
 
 
 def _compute_the_rest(model: Any) -> None:

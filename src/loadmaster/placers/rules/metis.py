@@ -88,11 +88,11 @@ def _partition(problem: Problem, atoms: Atoms, seed: int) -> IntArray:
     weight = np.where(np.isfinite(time.min(axis=1)), time.min(axis=1), 0.0)
     taken = np.isfinite(time[:, devices])
     mine = np.where(taken, time[:, devices], 0.0).sum(axis=0)
-    speed = np.where(
-        mine > 0, np.where(taken, weight[:, None], 0.0).sum(axis=0) / np.maximum(mine, 1e-300), 1.0
-    )
-    # Where nothing takes time on the fastest device, the others have no speed to compare: all are alike.
-    speed = np.maximum(speed, 1e-3 * speed.max()) if speed.any() else np.ones(len(devices))
+    fastest = np.where(taken, weight[:, None], 0.0).sum(axis=0)
+    speed = np.divide(fastest, mine, out=np.ones(len(devices)), where=mine > 0)
+    # Where nothing takes time on the fastest device, the others have no speed to compare: all are alike. METIS takes no
+    # share of 0, which a thousandth of the smallest numbers is.
+    speed = np.maximum(speed / speed.max(), 1e-3) if speed.any() else np.ones(len(devices))
     tail, head, price = _edges(problem, atoms)
     order = np.argsort(tail, kind="stable")
     graph = _Weighed(*csr_from_pairs(tail, head, atoms.count), _whole(price[order]), _whole(weight))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from loadmaster.runtime.ray._connection import local_nodes
+from loadmaster.runtime.ray._connection import end_nodes, local_nodes
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     except KeyboardInterrupt:
         pass
     finally:
-        cluster.shutdown()
+        end_nodes(cluster)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from loadmaster import errors
 from loadmaster.errors import InputError, LoadmasterError, RunError, RunTimeoutError, WorkerError
+from loadmaster.files import scratch_folder
 from loadmaster.runtime.openvino import DeviceSpec
 from loadmaster.runtime.ray._connection import Machines
 from loadmaster.runtime.ray._device import DeviceHost, seen_here
@@ -22,6 +22,8 @@ PATIENCE = 600.0
 """Seconds for a call that has no limit of its own."""
 LOOK = 20.0
 """Seconds in which a device that is there says so, even on a busy machine, or its node is known to be dead."""
+LEAVE = 2.0
+"""Seconds for devices to take away their files, before they are ended; else the next run does it."""
 
 
 def pinned(machines: Machines, node: str) -> Any:
@@ -178,7 +180,7 @@ class Actors:
         import openvino as ov
 
         handle = self.handles[device]
-        with tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
+        with scratch_folder() as folder:
             paper, weights = Path(folder) / "part.xml", Path(folder) / "part.bin"
             ov.serialize(model, str(paper), str(weights))
             with weights.open("rb") as file:
@@ -198,8 +200,10 @@ class Actors:
         """End the actors."""
         import ray
 
-        for handle in self.handles.values():
-            if ray.is_initialized():
+        if ray.is_initialized() and self.handles:
+            leaving = [handle.leave.remote() for handle in self.handles.values()]
+            ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE)
+            for handle in self.handles.values():
                 ray.kill(handle)
         self.handles = {}
 

@@ -6,28 +6,36 @@ import contextlib
 import logging
 import os
 import re
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import InputError, RunError
-from loadmaster.files import shown
+from loadmaster.files import common_folder, shown, sweep_by_process, sweep_scratch
 from loadmaster.runtime._cores import allowed_cores
+from loadmaster.runtime.ray import _reaper
 
-__all__ = ["Machines", "Node", "add_local_node", "connected", "current", "local_nodes"]
+__all__ = ["Machines", "Node", "add_local_node", "connected", "current", "end_nodes", "local_nodes"]
 
 LOCAL = re.compile(r"local(:(?P<count>[1-9]\d?))?")
 ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9_.-]+):(?P<port>\d{1,5})")
 STORE = 100 * 2**20
 """Bytes of shared memory of a node that is started here."""
+ATTEMPTS = 3
+"""To start nodes here: Ray gives each 30 seconds, which a machine with much other work may not have."""
+RAY_HOME = "RAY_TMPDIR"
+LONGEST = 40
+"""Characters of a folder in which Ray's sockets still have names of at most 107."""
 PATIENCE = 5.0
 """Seconds in which a cluster must answer at all."""
-TRIES = 3
-"""To start nodes here: Ray gives each 30 seconds, which a machine with much other work may not have."""
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
     "RAY_enable_metrics_collection": "0",
@@ -175,7 +183,7 @@ def _connect(address: str) -> Machines:
         )
     except (ConnectionError, RuntimeError, OSError, ValueError) as error:
         if own is not None:
-            own.shutdown()
+            end_nodes(own)
         line = " ".join(str(error).split())[:200]
         raise InputError(f"the Ray cluster {shown(address)} cannot be used ({line})", option="--on") from None
     return Machines(address, own)
@@ -219,38 +227,51 @@ def _disconnect(machines: Machines) -> None:
 
     ray.shutdown()
     if machines.own is not None:
-        machines.own.shutdown()
+        end_nodes(machines.own)
 
 
 def local_nodes(count: int) -> Any:
     """A cluster of ``count`` nodes of this machine, which share its cores and listen on loopback alone.
 
     With as many cores as nodes each has its own. Nodes are called ``node1``, ``node2`` and so on.
+
+    Raises
+    ------
+    RunError : it cannot be started. Ray waits 30 seconds for a node, too short on a busy machine: it is tried again.
     """
     os.environ.update(SETTINGS | NOTICED)
-    from ray.cluster_utils import Cluster
+    import ray  # noqa: F401 - it reads the settings
 
     logging.getLogger("ray").setLevel(logging.ERROR)
     _set_loopback(True)
-    cores = allowed_cores()
-    for tries_left in reversed(range(TRIES)):
-        cluster = Cluster(shutdown_at_exit=True)
+    for left in reversed(range(ATTEMPTS)):
         try:
-            for at in range(count):
-                add_local_node(cluster, f"node{at + 1}", cores[at::count] or cores)
-            return cluster
-        except BaseException as error:
-            with contextlib.suppress(Exception):
-                cluster.shutdown()
-            if not isinstance(error, Exception):
-                raise
-            if not tries_left:
+            return _started_nodes(count, _session_home())
+        except Exception as error:
+            if not left or "timed out" not in str(error):
                 line = " ".join(str(error).split())[:200]
                 raise RunError(f"a local Ray cluster could not be started ({line})") from None
-    raise AssertionError("there is no try")
+    raise AssertionError
 
 
-def add_local_node(cluster: Any, name: str, cores: list[int]) -> Any:
+def _started_nodes(count: int, home: str | None) -> Any:
+    from ray.cluster_utils import Cluster
+
+    cores = allowed_cores()
+    cluster = Cluster(shutdown_at_exit=True)
+    cluster.reaper = _started_reaper()
+    try:
+        for at in range(count):
+            more = {"temp_dir": home} if at == 0 and home else {}
+            add_local_node(cluster, f"node{at + 1}", cores[at::count] or cores, **more)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            end_nodes(cluster, whole=False)
+        raise
+    return cluster
+
+
+def add_local_node(cluster: Any, name: str, cores: list[int], **more: Any) -> Any:
     """One more node of this machine, kept to some of its cores."""
     with _kept_to(cores):
         return cluster.add_node(
@@ -261,7 +282,49 @@ def add_local_node(cluster: Any, name: str, cores: list[int]) -> Any:
             include_dashboard=False,
             include_log_monitor=False,
             no_monitor=True,
+            **more,
         )
+
+
+def _session_home() -> str | None:
+    """Where the files of a cluster go: Ray itself never takes them away. Those of processes that are gone, go here.
+
+    None where its user has chosen a place, or where paths get too long for sockets; then it is where Ray puts them.
+    """
+    sweep_scratch()
+    home = common_folder("ray")
+    if home is None or len(str(home)) > LONGEST or os.environ.get(RAY_HOME, str(home)) != str(home):
+        return None
+    sweep_by_process(home, r"session_[-\d_]+_(\d{1,10})")
+    os.environ[RAY_HOME] = str(home)
+    (home / "ray").mkdir(exist_ok=True)  # Ray notes there which cluster was started last
+    return str(home)
+
+
+def _started_reaper() -> subprocess.Popen[bytes] | None:
+    """What ends the cluster if this process is killed; its pipe to here closes then."""
+    if not os.path.isdir("/proc/self"):
+        return None
+    command = [sys.executable, "-S", "-E", _reaper.__file__, str(os.getpid())]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def end_nodes(cluster: Any, *, whole: bool = True) -> None:
+    """End a cluster that :func:`local_nodes` started, and take away its files; Ray knows nothing of what it could not
+    start as a ``whole``."""
+    session = cluster.head_node.get_session_dir_path() if cluster.head_node is not None else ""
+    try:
+        cluster.shutdown()
+    finally:
+        if cluster.reaper is not None:
+            cluster.reaper.communicate(b"done" if whole else b"")
+    home = os.environ.get(RAY_HOME)
+    if home is not None and Path(home) == common_folder("ray"):
+        sessions = [Path(session)] if whole else Path(home).glob(f"session_*_{os.getpid()}")
+        for path in sessions:
+            if path.parent == Path(home):
+                shutil.rmtree(path, ignore_errors=True)
+        del os.environ[RAY_HOME]
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadmaster.errors import RunError
+from loadmaster.files import scratch_folder
 from loadmaster.graph.openvino import one_line
 from loadmaster.runtime._cores import allowed_cores, pin
 from loadmaster.runtime._measuring import run_queue_waits
@@ -87,7 +87,7 @@ class DeviceHost:
             pin({spec.core})
         self.spec = spec
         self.devices = Devices([spec])
-        self._folder = tempfile.TemporaryDirectory(prefix="loadmaster-")
+        self._folder = scratch_folder()
         self._ready: dict[tuple[str, int], tuple[Any, Any]] = {}
         self._models: dict[tuple[str, int], Any] = {}
         self._spans: list[dict[str, Any]] = []
@@ -96,6 +96,10 @@ class DeviceHost:
     def hello(self) -> dict[str, Any]:
         """That it is there, and where."""
         return {"pid": os.getpid(), "cores": allowed_cores(), "received": self.received}
+
+    def leave(self) -> None:
+        """Take away the files: whoever ends an actor leaves it no time for that."""
+        self._folder.cleanup()
 
     # -- submodels -------------------------------------------------------------------------------------------
 

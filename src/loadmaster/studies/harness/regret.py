@@ -17,12 +17,20 @@ from typing import Any
 import numpy as np
 
 from loadmaster.errors import InputError
-from loadmaster.files import read_bytes
+from loadmaster.files import Record, shown
+from loadmaster.studies.harness.rows import read_entries
 
 __all__ = ["Curve", "draw_curves", "read_regrets", "regret_curves", "regrets"]
 
 Curve = dict[int, tuple[float, float, int]]
 """Evaluations -> mean regret, two standard errors, number of runs."""
+
+MOST = 60
+"""Methods that one plot shows."""
+FARTHEST = 1e12
+"""The most that a cost can be in terms of the least."""
+LABEL = 40
+"""Characters of a method's name that a plot shows."""
 
 
 def regrets(entries: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -35,7 +43,7 @@ def regrets(entries: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> l
     for key, row in entries:
         case = json.dumps({k: v for k, v in key.items() if k != "method"}, sort_keys=True)
         costs = {
-            int(name): float(value) for name, value in row.items() if name.isdigit() and value is not None
+            int(name): float(value) for name, value in row.items() if _is_count(name) and value is not None
         }
         best[case] = min(best.get(case, math.inf), float(row["best"]), *costs.values())
         found.append((case, {**key, **row}, costs))
@@ -54,29 +62,53 @@ def read_regrets(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     """
     entries: dict[str, tuple[Any, Any]] = {}
     for path in paths:
-        for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), 1):
-            try:
-                entry = json.loads(line)
-                key, row = entry["key"], entry["row"]
-                if "method" in key and row.get("best") is not None and any(name.isdigit() for name in row):
-                    entries[json.dumps(key, sort_keys=True)] = key, row
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                raise InputError(f"{path}:{number}: is not a row of a study") from None
+        for number, (key, _, row) in enumerate(read_entries(path)[0], 1):
+            if "method" in key and row.get("best") is not None and any(map(_is_count, row)):
+                _check(key, row, f"{path}:{number}")
+                entries[json.dumps(key, sort_keys=True)] = key, row
     if not entries:
         raise InputError(
             f"{', '.join(map(str, paths))}: no row has a method, the best cost and costs after numbers of evaluations"
         )
-    return regrets(list(entries.values()))
+    runs = regrets(list(entries.values()))
+    if any(max(run["regret"].values(), default=0.0) > FARTHEST for run in runs):
+        raise InputError(
+            f"{', '.join(map(str, paths))}: some cost is over {FARTHEST:g} times the best of its case"
+        )
+    return runs
+
+
+def _is_count(name: str) -> bool:
+    """Whether a column is a number of evaluations."""
+    return name.isdecimal() and name.isascii()
+
+
+def _check(key: Mapping[str, Any], row: Mapping[str, Any], where: str) -> None:
+    record = Record({**key, **row}, where)
+    record.text("method")
+    counts = [name for name in row if _is_count(name)]
+    costs = [record.number(name) for name in ("best", *(name for name in counts if row[name] is not None))]
+    if not min(costs) > 0 or max(costs) / min(costs) > FARTHEST:
+        raise InputError(
+            f"{where}: costs from {min(costs):g} to {max(costs):g} show no regret: they must be above 0, and not more "
+            f"than {FARTHEST:g} times the least"
+        )
+    if max(map(len, counts)) > 15:
+        raise InputError(f"{where}: {shown(max(counts, key=len))} evaluations are more than anybody makes")
 
 
 def regret_curves(runs: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
     """Method -> its curve, in the order in which methods come up."""
+    runs_of: dict[str, dict[int, list[float]]] = {}
+    for run in runs:
+        mine = runs_of.setdefault(run["method"], {})
+        for at, regret in run["regret"].items():
+            mine.setdefault(at, []).append(regret)
     curves: dict[str, Curve] = {}
-    for method in dict.fromkeys(run["method"] for run in runs):
-        mine = [run["regret"] for run in runs if run["method"] == method]
+    for method, points in runs_of.items():
         curve: Curve = {}
-        for at in sorted({at for one in mine for at in one}):
-            values = np.array([one[at] for one in mine if at in one])
+        for at in sorted(points):
+            values = np.array(points[at])
             error = 2.0 * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
             curve[at] = float(values.mean()), error, len(values)
         curves[method] = curve
@@ -84,7 +116,16 @@ def regret_curves(runs: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
 
 
 def draw_curves(curves: Mapping[str, Curve], kind: str = "svg") -> bytes:
-    """A plot of the curves, evaluations on a logarithmic axis, intervals of two standard errors as bands."""
+    """A plot of the curves, evaluations on a logarithmic axis, intervals of two standard errors as bands.
+
+    Raises
+    ------
+    InputError : there are too many.
+    """
+    if len(curves) > MOST:
+        raise InputError(
+            f"there are {len(curves):,} methods, but a plot shows at most {MOST}: choose by --only"
+        )
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -97,7 +138,7 @@ def draw_curves(curves: Mapping[str, Curve], kind: str = "svg") -> bytes:
             error = np.nan_to_num(np.array([100 * curve[n][1] for n in at]))
             style = "-" if number < 10 else "--"
             (line,) = axes.plot(
-                at, mean, style, marker="o", markersize=3, label=f"{method} ({curve[at[-1]][2]})"
+                at, mean, style, marker="o", markersize=3, label=f"{_label(method)} ({curve[at[-1]][2]})"
             )
             axes.fill_between(at, mean - error, mean + error, color=line.get_color(), alpha=0.12, linewidth=0)
         axes.set_xscale("log")
@@ -110,3 +151,10 @@ def draw_curves(curves: Mapping[str, Curve], kind: str = "svg") -> bytes:
         metadata = {"Date": None} if kind == "svg" else None
         figure.savefig(image, format=kind, bbox_inches="tight", metadata=metadata)
     return image.getvalue()
+
+
+def _label(method: str) -> str:
+    """A name as a plot shows it: a line, and no mathematics."""
+    text = "".join(c if c.isprintable() else "?" for c in method)
+    text = text if len(text) <= LABEL else f"{text[:LABEL]}…"
+    return text.replace("$", r"\$").lstrip("_") or "?"

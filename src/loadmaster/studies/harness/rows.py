@@ -7,12 +7,45 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from loadmaster.errors import InputError
-from loadmaster.files import read_bytes
+from loadmaster.files import Record, parse_json, read_bytes
 
-__all__ = ["Rows"]
+__all__ = ["Entry", "Rows", "read_entries"]
+
+
+class Entry(NamedTuple):
+    """A finished case: what it was, when it ended, and what came out."""
+
+    key: dict[str, Any]
+    when: str
+    row: dict[str, Any]
+
+
+def read_entries(path: str | Path) -> tuple[list[Entry], int]:
+    """The entries of a file, and how many bytes they take: a last line that a kill left torn is not among them.
+
+    Raises
+    ------
+    InputError : the file cannot be read, or a line is no entry.
+    """
+    content = read_bytes(path)
+    size = content.rfind(b"\n") + 1
+    found = []
+    for number, line in enumerate(content[:size].split(b"\n")[:-1], 1):
+        where = f"{path}:{number}"
+        try:
+            record = Record(parse_json(line, where), where)
+            key, row = (Record(record.get(name), f"{where}: {name}").value for name in ("key", "row"))
+            found.append(Entry(key, record.text("when"), row))
+        except InputError as error:
+            raise InputError(f"{where}: is not a row of a study ({_after(error, where)})") from None
+    return found, size
+
+
+def _after(error: InputError, where: str) -> str:
+    return str(error).removeprefix(f"{where}: ")
 
 
 class Rows:
@@ -28,22 +61,17 @@ class Rows:
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            text = "" if fresh or not path.exists() else read_bytes(path).decode()
-            whole, newline, torn = text.rpartition("\n")
-            if fresh or torn:
-                path.write_text(whole + newline)
-        except InputError:
-            raise
+            entries: list[Entry] = []
+            if path.exists():
+                entries, size = ([], 0) if fresh else read_entries(path)
+                if size < path.stat().st_size:
+                    os.truncate(path, size)  # at once, whatever happens: to write it anew would risk all rows
+        except InputError as error:
+            raise InputError(f"{error}: run with --fresh") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-        except UnicodeDecodeError:
-            raise InputError(f"{path}: is not a text file in UTF-8: run with --fresh") from None
-        for number, line in enumerate(whole.splitlines(), 1):
-            try:
-                entry = json.loads(line)
-                self._rows[_name(entry["key"])] = {**entry["key"], **entry["row"], "when": entry["when"]}
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise InputError(f"{path}:{number}: is not a row of a study: run with --fresh") from None
+        for entry in entries:
+            self._rows[_name(entry.key)] = {**entry.key, **entry.row, "when": entry.when}
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """The row of a case that has run."""
