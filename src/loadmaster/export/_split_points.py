@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.errors import InputError
@@ -21,6 +20,9 @@ __all__ = ["split_points"]
 
 NOTHING = 1e-12
 """Seconds that every op counts for at least, so that ops without a time are kept together, too."""
+
+TIE = 1e-9
+"""Share of all work that a level of depth counts for where splits are equally near."""
 
 
 def split_points(plan: Plan, model: Any = None) -> str:
@@ -37,10 +39,10 @@ def split_points(plan: Plan, model: Any = None) -> str:
     """
     problem = plan.problem()
     modules = modules_of(plan, model).of
-    order, stage, device = _stages_in_order(plan)
+    order, stage, device = _stages_in_order(plan, modules)
     weight = problem.mean_time[order] + NOTHING
     starts = _starts(order, modules)
-    cuts = _nearest(stage, weight, sorted(starts), len(device))
+    cuts = _nearest(stage, weight, starts, len(device))
     if cuts is None:
         raise InputError(
             f"{plan.source}: has {len(device)} stages, and only {len(starts)} modules begin after the first op "
@@ -69,23 +71,28 @@ def split_points(plan: Plan, model: Any = None) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def _stages_in_order(plan: Plan) -> tuple[IntArray, IntArray, IntArray]:
-    """The ops that torch runs in the order of execution, the stage of each, and (stages,) the device of each stage."""
+def _stages_in_order(plan: Plan, modules: Sequence[str]) -> tuple[IntArray, IntArray, IntArray]:
+    """The ops that torch runs in the order of execution, the stage of each, and (stages,) the device of each stage.
+
+    Ops of modules make the stages; others, which go wherever torch splits around them, may have none (-1).
+    """
     problem, placement = plan.problem(), plan.placement()
     graph = problem.graph
     there = ~graph.backward & ~graph.boundary
     order = graph.topological_order[there[graph.topological_order]]
     chained = placement.call is not None and problem.model.name == "pipeline"
     label = placement.call if chained and placement.call is not None else placement.device
+    inside = there & np.array([bool(module) for module in modules])
     tail, head = graph.arcs
-    between = there[tail] & there[head] & (label[tail] != label[head])
+    between = inside[tail] & inside[head] & (label[tail] != label[head])
     before = set(zip(label[tail[between]].tolist(), label[head[between]].tolist(), strict=True))
-    left = list(dict.fromkeys(label[order].tolist()))
+    left = list(dict.fromkeys(label[order[inside[order]]].tolist()))
     chain: list[int] = []
     while left:
         ready = [s for s in left if not any((other, s) in before for other in left)]
         if not ready:
-            names = sorted({problem.cluster.names[d] for d in placement.device[np.isin(label, left) & there]})
+            divided = placement.device[inside & np.isin(label, left)]
+            names = [problem.cluster.names[d] for d in sorted(set(divided.tolist()))]
             raise InputError(
                 f"{plan.source}: data flows from {' to '.join(names)} and back, which torch cannot split into stages: "
                 "place with --model pipeline --contiguity chain"
@@ -93,7 +100,7 @@ def _stages_in_order(plan: Plan) -> tuple[IntArray, IntArray, IntArray]:
         chain.append(min(ready) if chained else ready[0])
         left.remove(chain[-1])
     place = {s: i for i, s in enumerate(chain)}
-    stage = np.array([place[s] for s in label[order].tolist()], np.int32)
+    stage = np.array([place.get(s, -1) for s in label[order].tolist()], np.int32)
     first = [int(order[np.flatnonzero(stage == i)[0]]) for i in range(len(chain))]
     return order, stage, placement.device[first]
 
@@ -128,20 +135,23 @@ def _starts(order: IntArray, modules: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def _nearest(stage: IntArray, weight: FloatArray, starts: Sequence[int], stages: int) -> list[int] | None:
-    """Positions at which to split, so that the weight of the ops which keep their stage is largest; None if there are
-    too few to choose from.
+def _nearest(stage: IntArray, weight: FloatArray, starts: Mapping[int, str], stages: int) -> list[int] | None:
+    """Positions at which to split, so that the weight of the ops which keep their stage is largest (among equals,
+    before larger modules); None if there are too few to choose from.
 
-    A dynamic program over stages and positions: ``best[i]`` is the largest weight that is kept before ``starts[i]``
-    by the stages so far, which end there.
+    A dynamic program over stages and positions: ``best[i]`` is the largest weight that is kept before position i of
+    ``starts`` by the stages so far, which end there.
     """
     if len(starts) < stages - 1:
         return None
+    if stages == 1:
+        return []
     kept = np.zeros((stages, len(stage) + 1))
     for s in range(stages):
         np.cumsum(np.where(stage == s, weight, 0.0), out=kept[s, 1:])
-    at = np.array(starts, np.intp)
-    best: npt.NDArray[np.float64] = kept[0, at] if len(at) else np.zeros(0)
+    at = np.array(sorted(starts), np.intp)
+    depth = TIE * weight.sum() * np.array([starts[i].count(".") for i in at.tolist()])
+    best = kept[0, at] - depth
     came: list[list[int]] = []
     for s in range(1, stages - 1):
         gain = best - kept[s, at]
@@ -150,16 +160,14 @@ def _nearest(stage: IntArray, weight: FloatArray, starts: Sequence[int], stages:
         top = 0
         for i in range(1, len(at)):
             top = top if gain[top] >= gain[i - 1] else i - 1
-            through[i], source[i] = gain[top] + kept[s, at[i]], top
+            through[i], source[i] = gain[top] + kept[s, at[i]] - depth[i], top
         best = through
         came.append(source)
-    if stages == 1:
-        return []
     last = int(np.argmax(best + kept[stages - 1, -1] - kept[stages - 1, at]))
     cuts = [last]
     for source in reversed(came):
         cuts.append(source[cuts[-1]])
-    return [starts[i] for i in reversed(cuts)]
+    return [int(at[i]) for i in reversed(cuts)]
 
 
 def _moved(plan: Plan, order: IntArray, device: IntArray, stage: IntArray) -> Placement:

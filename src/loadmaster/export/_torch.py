@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.errors import InputError
 from loadmaster.export._modules import modules_of
 from loadmaster.plan import Plan
 from loadmaster.problem import Problem, evaluate
