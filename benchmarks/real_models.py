@@ -336,7 +336,11 @@ class Through:
     def exports(self) -> None:
         """Every format."""
         export = ["export", self.plan("concurrent"), "-f"]
-        known = ["--model", self.file] if self.is_onnx else []
+        # An IR keeps no modules; the program that it was made from does.
+        program = self.file.with_suffix(".pt2")
+        known = (
+            ["--model", self.file if self.is_onnx else program] if self.is_onnx or program.exists() else []
+        )
         self.call(
             "export openvino", *export, "openvino", "--model", self.file, "-o", self.folder / "placed.xml"
         )
@@ -438,6 +442,8 @@ def huggingface(architecture: str, form: str, scope: Scope) -> Row:
     if file is None:
         return {"commands": {"build": ["failed", why]}}
     shapes = OPEN_IR.get(architecture, ()) if form == "xml" else ()
+    if form == "xml":
+        built(architecture, "pt2", scope)
     return through(file, shapes, (), scope["budget"], reference)
 
 
