@@ -475,6 +475,8 @@ def cases(scope: Scope) -> list[Case]:
         if model.name.startswith(wanted)
     ]
     with_hf = scope["transformers"] and not scope.quick
+    if with_hf and any(name.startswith(wanted) for name in ARCHITECTURES):
+        import torch.export.pt2_archive._package  # noqa: F401 - most of the time of a command that reads a .pt2
     if with_hf:
         found += [
             Case({"model": f"{name}, {form}"}, partial(huggingface, name, form, scope))
