@@ -10,8 +10,8 @@ ONNX by both exporters of torch, IR, ``.pt2`` and ``nn.Module``, with the ``tran
 ``run`` compares the outputs of a plan with those of its own engine without a plan. ``outputs`` compares them with ONNX
 Runtime by itself, whatever the engine of the plan (:mod:`benchmarks.outputs`); for forms that it does not read, with
 the ONNX file of the same weights. ``reading`` reads some models in fresh processes and compares names and hashes of
-their ops. With ``--rows`` a run that was stopped goes on with the next model; ``--models magika bert`` runs those whose
-names begin so.
+their ops. With ``--rows`` a run that was stopped goes on with the next model; ``--models magika 'bert, new'`` runs those
+whose names begin so.
 """
 
 from __future__ import annotations
@@ -493,14 +493,14 @@ def cases(scope: Scope) -> list[Case]:
         if model.name.startswith(wanted)
     ]
     with_hf = scope["transformers"] and not scope.quick
-    if with_hf and any(name.startswith(wanted) for name in ARCHITECTURES):
+    if with_hf and any(f"{name}, pt2".startswith(wanted) for name in ARCHITECTURES):
         import torch.export.pt2_archive._package  # noqa: F401 - most of the time of a command that reads a .pt2
     if with_hf:
         found += [
             Case({"model": f"{name}, {form}"}, partial(huggingface, name, form, scope))
             for name in ARCHITECTURES
             for form in FORMS
-            if name.startswith(wanted)
+            if f"{name}, {form}".startswith(wanted)
         ]
     for name, form, ov in READ_AGAIN if scope["readings"] else ():
         if name.startswith(wanted) and (not form or with_hf):
