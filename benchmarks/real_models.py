@@ -10,8 +10,8 @@ ONNX by both exporters of torch, IR, ``.pt2`` and ``nn.Module``, with the ``tran
 ``run`` compares the outputs of a plan with those of its own engine without a plan. ``outputs`` compares them with ONNX
 Runtime by itself, whatever the engine of the plan (:mod:`benchmarks.outputs`); for forms that it does not read, with
 the ONNX file of the same weights. ``reading`` reads some models in fresh processes and compares names and hashes of
-their ops. With ``--rows`` a run that was stopped goes on with the next model; ``--models magika 'bert, new'`` runs those
-whose names begin so.
+their ops. With ``--rows`` a run that was stopped goes on with the next model; ``--models magika 'bert, new'`` runs
+those whose names begin so.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from loadmaster.runtime._deadline import within
 from loadmaster.runtime._measuring import timed
 from loadmaster.runtime._tolerance import Agreement, agreement
-from loadmaster.runtime._verifying import Difference, difference
+from loadmaster.runtime._verifying import Difference, difference, nudged
 
 __all__ = ["Arrays", "Executor", "ModelHost", "Span"]
 
@@ -113,6 +113,12 @@ class ModelHost(ABC):
         expected, changed = self.outputs(reference, seed), self.outputs(key, other)
         found = self.outputs(key, seed)
         return difference(found, expected), difference(changed, expected)
+
+    def amplified(self, key: str, seed: int) -> Difference:
+        """How far the outputs move when the inputs do by no more than rounding does."""
+        inputs = self.inputs(seed)
+        expected = self.run(key, inputs)
+        return difference(self.run(key, nudged(inputs)), expected)
 
     def judge(self, key: str, reference: str, seeds: list[int]) -> tuple[Agreement, Agreement]:
         """How near two executors are on some inputs, and how near they would be had each got another of them."""
