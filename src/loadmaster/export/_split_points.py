@@ -48,7 +48,7 @@ def split_points(plan: Plan, model: Any = None) -> str:
             f"{plan.source}: has {len(device)} stages, and only {len(starts)} modules begin after the first op "
             "and are called once, where torch could split: place on fewer devices"
         )
-    split = np.searchsorted(cuts, np.arange(len(order)), side="right")
+    split = np.searchsorted(cuts, np.arange(len(order)), side="right").astype(np.int32)
     moved = split != stage
     placed, nearest = plan.placement(), _moved(plan, order, device[split], split)
     found = evaluate(problem, nearest)
