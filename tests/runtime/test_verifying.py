@@ -64,7 +64,7 @@ class Squaring(ModelHost):
 
 def test_rounding_is_seen_by_nudging_the_inputs():
     assert 1e-4 < Squaring().amplified("it", 1).relative < 0.1
-    moved, same = nudged(Squaring().inputs(0))
+    moved, same = nudged(Squaring().inputs(0), 0)
     assert moved.dtype == np.float32
     assert 0 < np.abs(moved - 1.5).max() < 1e-5
     assert same.tolist() == [0, 1, 2, 3]

@@ -11,14 +11,24 @@ import numpy.typing as npt
 
 from loadmaster.errors import WrongOutputError
 
-__all__ = ["CLEARLY_LOWER", "F32_TOLERANCE", "Difference", "Verification", "check", "difference", "nudged"]
+__all__ = [
+    "CLEARLY_LOWER",
+    "F32_TOLERANCE",
+    "NUDGES",
+    "Difference",
+    "Verification",
+    "check",
+    "difference",
+    "nudged",
+]
 
 F32_TOLERANCE = 1e-4
 """Relative error of f32 devices: kernels may add up in another order, nothing more."""
 F32_MOST = 1e-2
 """For models that amplify rounding, e.g. by a loop that reads what it wrote; what amplifies it more is refused."""
-NUDGE = 1e-6
-"""Share by which inputs are moved to see how a model amplifies rounding: what sums in another order differ by."""
+NUDGE, NUDGES = 1e-6, 5
+"""Share by which inputs are moved to see how a model amplifies rounding, what sums in another order differ by; and how
+many times."""
 SLACK = 2.0
 """Lower precision, or a nudge: so many times what the precision, or the nudge, itself changes."""
 CLEARLY, CLEARLY_LOWER = 10.0, 3.0
@@ -53,9 +63,9 @@ def difference(found: Arrays, expected: Arrays) -> Difference:
     return worst
 
 
-def nudged(inputs: Arrays) -> list[npt.NDArray[Any]]:
+def nudged(inputs: Arrays, seed: int) -> list[npt.NDArray[Any]]:
     """The inputs, their numbers moved by about :data:`NUDGE`; what is no floating point number stays."""
-    noise = np.random.default_rng(0)
+    noise = np.random.default_rng(seed)
     return [
         (array * (1.0 + NUDGE * noise.standard_normal(array.shape))).astype(array.dtype)
         if np.issubdtype(array.dtype, np.floating)
