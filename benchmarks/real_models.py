@@ -91,7 +91,7 @@ MODELS = (
     Real("ddddocr det", "ddddocr", "common_det.onnx"),
     Real("ddddocr quantised", "ddddocr", "common_old.onnx", ("image_width=160",)),
     Real("basic-pitch", "basic-pitch", "nmp.onnx", ("unk__749=1",)),
-    Real("swift-f0", "swift-f0", "model.onnx", ("samples=16000",)),
+    Real("swift-f0", "swift-f0", "model.onnx", ("samples=16000",), ("fmin=50", "fmax=2000")),
     Real("openwakeword mel", WAKE, "models/melspectrogram.onnx", ("batch_size=1", "samples=16000")),
     Real("openwakeword embedding", WAKE, "models/embedding_model.onnx", ("unk__316=1",)),
     Real("openwakeword jarvis", WAKE, "models/hey_jarvis_v0.1.onnx"),
