@@ -120,7 +120,7 @@ def check(
     if not control.relative > (CLEARLY if precision == "f32" else CLEARLY_LOWER) * tolerance:
         raise WrongOutputError(
             f"{what} cannot be verified: a different input changes the outputs by only {control.relative:.2g}, "
-            f"too close to the tolerance {tolerance:.2g} to tell right from wrong; inputs are drawn at random: give one "
+            f"too close to the tolerance {tolerance:.2g} to tell right from wrong; inputs are random: give one "
             "that is a setting its value (--value NAME=NUMBER)"
         )
     return Verification(error, tolerance, precision, control.relative)
