@@ -265,9 +265,11 @@ def program(*arguments: str | Path) -> tuple[str, str, str]:
 
 def _sentence(stderr: str) -> str:
     """The error at the end of what a command says."""
-    return re.sub(
-        r"/\S+/(?=[\w.-]+\.(json|onnx|xml|pt2))", "", " ".join(stderr.rpartition("error: ")[2].split())
-    )[:400]
+    return _without_folders(" ".join(stderr.rpartition("error: ")[2].split()))[:400]
+
+
+def _without_folders(text: str) -> str:
+    return re.sub(r"/\S+/(?=[\w.-]+\.(json|onnx|xml|pt2))", "", text)
 
 
 @dataclass
@@ -569,15 +571,19 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
         ("model", *GROUPS),
         [(row["model"], *(cell(column, row["commands"]) for column in GROUPS)) for row in models],
     )
-    said = [
-        (row["model"], command, outcome[0], re.sub(r"/tmp/tmp\w+/", "", outcome[1]))
-        for row in models
-        for command, outcome in row["commands"].items()
-        if outcome[0] != "ok"
-    ]
+    said: dict[tuple[str, str, str], list[str]] = {}
+    for row in models:
+        for command, outcome in row["commands"].items():
+            if outcome[0] != "ok":
+                text = _without_folders(outcome[1]).removesuffix(" (--runtime onnxruntime)")
+                text = re.sub(r"^(concurrent|stages)\.json: ", "", text)
+                said.setdefault((row["model"], outcome[0], text), []).append(command)
     if said:
         page.section("What is not ok")
-        page.table(("model", "command", "outcome", "what it says"), said)
+        page.table(
+            ("model", "commands", "outcome", "what it says"),
+            [(model, ", ".join(commands), kind, text) for (model, kind, text), commands in said.items()],
+        )
     again = [row for row in rows if "reading" in row]
     if again:
         page.section("The same names at every reading")
