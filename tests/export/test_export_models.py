@@ -254,6 +254,32 @@ def test_torch_splits_where_the_plan_does(forms, model, form):
     assert pipe.num_stages == 2
 
 
+def test_a_program_in_a_file_tells_its_modules(forms, tmp_path):
+    source, network = forms["program"]
+    torch.export.save(source, tmp_path / "model.pt2")
+    plan = halves(network, ("gpu", "gpu"))
+    for given in (tmp_path / "model.pt2", str(tmp_path / "model.pt2")):
+        assert export(plan, "device-map", given) == export(plan, "device-map", source)
+    with pytest.raises(InputError, match=r"give the program that it was made from \(model\.pt2\) as --model"):
+        export(plan, "device-map")
+
+
+def test_the_command_says_what_a_split_between_modules_changes(forms, tmp_path):
+    source, network = forms["old exporter"]
+    problem = halves(network, ("gpu", "gpu"), Pipeline("chain")).problem()
+    inside = next(
+        v for v, name in enumerate(problem.graph.names) if "layers.1/fc2" in name
+    )  # before act, which is called twice
+    late = problem.graph.position > problem.graph.position[inside]
+    solution = Solution(Placement(late.astype(np.int32)), 1.0, 0.5, "guess", "hand")
+    Plan.from_solution(problem, solution).save(tmp_path / "plan.json")
+    command = ["export", str(tmp_path / "plan.json"), "-f", "split-points", "--model", str(source)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "torch splits between modules alone" in result.stderr
+    assert json.loads(result.stdout)["moved"]["ops"] > 0
+
+
 def _modules(plan, given):
     from loadmaster.export._modules import modules_of
 

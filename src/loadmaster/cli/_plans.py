@@ -85,6 +85,8 @@ def export(
             say(text)
         return
     text = api.export(loaded, format, model)
+    if format == "split-points":
+        _say_moved(text)
     if output is not None:
         write_atomically(output, text.encode())
     if as_json:
@@ -92,6 +94,21 @@ def export(
         typer.echo(to_json({"format": format, **written}))
     elif output is None:
         typer.echo(text, nl=False)
+
+
+def _say_moved(split: str) -> None:
+    """Stages that do not end with modules are split elsewhere than planned: never quietly."""
+    import json
+
+    from loadmaster.units import percent, seconds_text
+
+    document = json.loads(split)
+    moved, cost = document["moved"], document["cost"]
+    if moved["ops"]:
+        say(
+            f"torch splits between modules alone: {moved['ops']:,} ops, {percent(moved['time'])} of the time, change "
+            f"their stage, and {seconds_text(cost['placed'])} become {seconds_text(cost['split'])}"
+        )
 
 
 def report(

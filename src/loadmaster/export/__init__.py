@@ -4,8 +4,9 @@ from loadmaster.export._formats import EXPORTERS, export
 from loadmaster.export._graphviz import graphviz
 from loadmaster.export._onnxruntime import annotate, layer_assignment, write_annotated
 from loadmaster.export._openvino import openvino_affinity, write_openvino
+from loadmaster.export._split_points import split_points
 from loadmaster.export._stages import StageModules, deepspeed_parts, stage_modules, torchtitan_parts
-from loadmaster.export._torch import device_map, huggingface, split_points
+from loadmaster.export._torch import device_map, huggingface
 
 __all__ = [
     "EXPORTERS",

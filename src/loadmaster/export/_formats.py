@@ -9,8 +9,9 @@ from loadmaster.errors import InputError
 from loadmaster.export._graphviz import graphviz
 from loadmaster.export._onnxruntime import layer_assignment
 from loadmaster.export._openvino import openvino_affinity
+from loadmaster.export._split_points import split_points
 from loadmaster.export._stages import deepspeed_parts, torchtitan_parts
-from loadmaster.export._torch import device_map, huggingface, split_points
+from loadmaster.export._torch import device_map, huggingface
 from loadmaster.plan import Plan
 
 __all__ = ["EXPORTERS", "export"]

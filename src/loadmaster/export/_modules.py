@@ -58,7 +58,8 @@ class Modules:
 
 
 def modules_of(plan: Plan, model: Any = None) -> Modules:
-    """The module of every op, from the model (an ONNX file, a module, an ``ExportedProgram``) or else from names.
+    """The module of every op, from the model (an ONNX file, a ``.pt2`` file, a module, an ``ExportedProgram``) or else
+    from names.
 
     Raises
     ------
@@ -72,6 +73,10 @@ def modules_of(plan: Plan, model: Any = None) -> Modules:
         for v, op in enumerate(graph.names)
     ]
     parameters: dict[str, int] = {}
+    if isinstance(model, str | Path) and Path(model).suffix == ".pt2":
+        from loadmaster.graph.openvino import load_program
+
+        model = load_program(model)
     if isinstance(model, str | Path) and Path(model).suffix == ".onnx":
         scopes, parameters, torchs = _from_onnx(model, graph.index)
         if not torchs:  # scopes of another framework are no modules of torch
@@ -95,9 +100,14 @@ def modules_of(plan: Plan, model: Any = None) -> Modules:
             for op, kind in zip(graph.names, graph.op_types, strict=True)
             if kind not in ("Parameter", "Constant")
         ]
+        advice = (
+            "give the program that it was made from (model.pt2) as --model"
+            if any("aten." in op for op in ops)
+            else "give the ONNX file of torch's exporter as --model, or place that"
+        )
         raise InputError(
             f"{plan.source}: no op belongs to a module of torch: its ops are named like {ops[0]!r}, not like "
-            "'/encoder/fc/MatMul'; give the ONNX file of torch's exporter as --model, or place that"
+            f"'/encoder/fc/MatMul'; {advice}"
         )
     return Modules(names, parameters)
 

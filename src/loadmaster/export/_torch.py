@@ -1,4 +1,4 @@
-"""Plans for PyTorch: ``device_map`` and ``max_memory`` of Hugging Face, and split points of torch's pipelining."""
+"""Plans for PyTorch: ``device_map`` and ``max_memory`` of Hugging Face."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loadmaster.errors import InputError
 from loadmaster.export._modules import modules_of
-from loadmaster.graph import Graph
 from loadmaster.plan import Plan
 from loadmaster.problem import Problem, evaluate
 
-__all__ = ["device_map", "huggingface", "split_points"]
+__all__ = ["device_map", "huggingface", "torch_devices"]
 
 
 def torch_devices(problem: Problem) -> list[str | int]:
@@ -101,72 +99,3 @@ def _merged(home: dict[str, int]) -> dict[str, int]:
         whole = (".".join(parts[:i]) for i in range(1, len(parts) + 1))
         merged[next((name for name in whole if len(below[name]) == 1), module)] = d
     return merged
-
-
-def split_points(plan: Plan, model: Any = None) -> str:
-    """Where ``torch.distributed.pipelining.pipeline`` is to split: ``split_spec`` and the stages in order.
-
-    Each entry of ``split_spec`` is a module before which a new stage begins (``SplitPoint.BEGINNING``).
-
-    Raises
-    ------
-    InputError : in the order of execution a device comes twice, or a stage does not begin with a module.
-    """
-    problem, device = plan.problem(), plan.placement().device
-    graph = problem.graph
-    modules = modules_of(plan, model).of
-    with_module = [v for v in graph.topological_order.tolist() if modules[v]]
-    below: dict[str, set[int]] = defaultdict(set)
-    first: dict[str, int] = {}
-    for v in with_module:
-        parts = modules[v].split(".")
-        for i in range(1, len(parts) + 1):
-            name = ".".join(parts[:i])
-            below[name].add(int(device[v]))
-            first.setdefault(name, v)
-    stages: list[tuple[int, list[str]]] = []
-    spec: dict[str, str] = {}
-    for v in with_module:
-        d = int(device[v])
-        if not stages or stages[-1][0] != d:
-            if any(used == d for used, _ in stages):
-                chain = getattr(problem.model, "contiguity", "") == "chain"
-                raise InputError(
-                    f"{plan.source}: in the order of execution, by which torch splits, "
-                    f"{problem.cluster.names[d]} comes twice (op {graph.names[v]!r}): "
-                    + (_whole_modules(graph) if chain else "place with --model pipeline --contiguity chain")
-                )
-            if stages:
-                spec[_entry(plan, modules[v], v, below, first)] = "beginning"
-            stages.append((d, []))
-        if modules[v] not in stages[-1][1]:
-            stages[-1][1].append(modules[v])
-    names = torch_devices(problem)
-    document = {
-        "split_spec": spec,
-        "stages": [{"device": names[d], "modules": inside} for d, inside in stages],
-    }
-    return json.dumps(document, indent=1) + "\n"
-
-
-def _entry(plan: Plan, module: str, op: int, below: dict[str, set[int]], first: dict[str, int]) -> str:
-    """The largest module that begins with this op and lies in one stage."""
-    parts = module.split(".")
-    for i in range(1, len(parts) + 1):
-        name = ".".join(parts[:i])
-        if len(below[name]) == 1 and first[name] == op:
-            return name
-    raise InputError(
-        f"{plan.source}: a stage begins inside module {module!r}, which torch cannot split: "
-        + _whole_modules(plan.problem().graph)
-    )
-
-
-def _whole_modules(graph: Graph) -> str:
-    """What helps where stages do not begin with modules: scopes are in the names of some exporters alone."""
-    if any("/" in name for name in graph.names):
-        return "place modules as a whole (--coarsen scope:N)"
-    return (
-        "place modules as a whole (--coarsen scope:N), which needs a model whose names say the modules: ONNX by "
-        "torch.onnx.export(..., dynamo=False), or torch:model.pt2"
-    )

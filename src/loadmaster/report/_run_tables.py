@@ -200,7 +200,8 @@ def _cores(cores: Sequence[int]) -> str:
 def _verified(verified: Mapping[str, Any]) -> str:
     """Against what outputs were compared, how far off they are, and what was allowed."""
     off = f"off by {verified['error']['relative']:.1e} of the largest value"
-    control = f"another input changes them by {verified['control']:.1e}"
+    moved = verified["control"]
+    control = "another input changes " + ("their shapes" if moved is None else f"them by {moved:.1e}")
     if verified.get("stated"):
         return (
             f"the unplaced model at f32 within {verified['stated']}, on {verified['inputs']} inputs: {off}, "

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from loadmaster.runtime._deadline import within
 from loadmaster.runtime._measuring import timed
 from loadmaster.runtime._tolerance import Agreement, agreement
-from loadmaster.runtime._verifying import Difference, difference
+from loadmaster.runtime._verifying import NUDGES, Difference, difference, nudged
 
 __all__ = ["Arrays", "Executor", "ModelHost", "Span"]
 
@@ -113,6 +113,14 @@ class ModelHost(ABC):
         expected, changed = self.outputs(reference, seed), self.outputs(key, other)
         found = self.outputs(key, seed)
         return difference(found, expected), difference(changed, expected)
+
+    def amplified(self, key: str, seed: int) -> Difference:
+        """How far the outputs move when the inputs do by no more than rounding does: the most of some nudges, as what
+        amplifies rounding does so by chance."""
+        inputs = self.inputs(seed)
+        expected = self.run(key, inputs)
+        moved = [difference(self.run(key, nudged(inputs, i)), expected) for i in range(NUDGES)]
+        return max(moved, key=lambda found: found.relative)
 
     def judge(self, key: str, reference: str, seeds: list[int]) -> tuple[Agreement, Agreement]:
         """How near two executors are on some inputs, and how near they would be had each got another of them."""

@@ -11,12 +11,26 @@ import numpy.typing as npt
 
 from loadmaster.errors import WrongOutputError
 
-__all__ = ["CLEARLY_LOWER", "F32_TOLERANCE", "Difference", "Verification", "check", "difference"]
+__all__ = [
+    "CLEARLY_LOWER",
+    "F32_TOLERANCE",
+    "NUDGES",
+    "Difference",
+    "Verification",
+    "check",
+    "difference",
+    "nudged",
+]
 
 F32_TOLERANCE = 1e-4
 """Relative error of f32 devices: kernels may add up in another order, nothing more."""
+F32_MOST = 1e-2
+"""For models that amplify rounding, e.g. by a loop that reads what it wrote; what amplifies it more is refused."""
+NUDGE, NUDGES = 1e-6, 5
+"""Share by which inputs are moved to see how a model amplifies rounding, what sums in another order differ by; and how
+many times."""
 SLACK = 2.0
-"""Lower precision: so many times what the precision itself changes."""
+"""Lower precision, or a nudge: so many times what the precision, or the nudge, itself changes."""
 CLEARLY, CLEARLY_LOWER = 10.0, 3.0
 """By so many tolerances the outputs must move when the input is another; and at lower precision."""
 
@@ -49,6 +63,17 @@ def difference(found: Arrays, expected: Arrays) -> Difference:
     return worst
 
 
+def nudged(inputs: Arrays, seed: int) -> list[npt.NDArray[Any]]:
+    """The inputs, their numbers moved by about :data:`NUDGE`; what is no floating point number stays."""
+    noise = np.random.default_rng(seed)
+    return [
+        (array * (1.0 + NUDGE * noise.standard_normal(array.shape))).astype(array.dtype)
+        if np.issubdtype(array.dtype, np.floating)
+        else array
+        for array in inputs
+    ]
+
+
 @dataclass(frozen=True)
 class Verification:
     """The outputs of a placed model against the unplaced one at the same precision, or at f32 by a stated tolerance."""
@@ -58,7 +83,8 @@ class Verification:
     """Of the relative error; None where another measure was stated alone."""
     precision: str
     control: float
-    """Relative change of the outputs when the input is replaced: what an error looks like."""
+    """Relative change of the outputs when the input is replaced: what an error looks like. Infinite where their shapes
+    change; no number in documents."""
     stated: str = ""
     """The tolerance that the user gave (:class:`~loadmaster.runtime.Tolerance`), where it was judged by one."""
     cosine: float | None = None
@@ -68,7 +94,7 @@ class Verification:
 
     def document(self) -> dict[str, Any]:
         """As plain values."""
-        return asdict(self)
+        return {**asdict(self), "control": self.control if np.isfinite(self.control) else None}
 
 
 def check(
@@ -76,14 +102,16 @@ def check(
 ) -> Verification:
     """The verification, if it is passed.
 
-    ``rounding`` is how far the unplaced model at ``precision`` is from itself at f32.
+    ``rounding`` is how far the unplaced model at ``precision`` is from itself at f32; at f32, from itself on nudged
+    inputs.
 
     Raises
     ------
     WrongOutputError : the error exceeds the tolerance, or the outputs hardly follow the input, so that
         comparing them proves nothing.
     """
-    tolerance = F32_TOLERANCE if precision == "f32" else max(F32_TOLERANCE, SLACK * rounding)
+    allowed = SLACK * rounding if precision != "f32" else min(SLACK * rounding, F32_MOST)
+    tolerance = max(F32_TOLERANCE, allowed)
     if not error.relative <= tolerance:
         raise WrongOutputError(
             f"{what} gives wrong results: output {error.output} differs by {error.relative:.2g} of its largest value "
@@ -92,6 +120,7 @@ def check(
     if not control.relative > (CLEARLY if precision == "f32" else CLEARLY_LOWER) * tolerance:
         raise WrongOutputError(
             f"{what} cannot be verified: a different input changes the outputs by only {control.relative:.2g}, "
-            f"too close to the tolerance {tolerance:.2g} to tell right from wrong"
+            f"too close to the tolerance {tolerance:.2g} to tell right from wrong; inputs are random: give one "
+            "that is a setting its value (--value NAME=NUMBER)"
         )
     return Verification(error, tolerance, precision, control.relative)

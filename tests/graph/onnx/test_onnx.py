@@ -896,6 +896,27 @@ def test_contrib_operators_have_shapes_and_work(tmp_path, node, shape):
     assert network.notes == ()
 
 
+def test_a_fused_product_may_move_the_first_dimension_behind_the_batch(tmp_path):
+    # What ONNX Runtime makes of a Transpose before a MatMul, as in attention: (rows, batch, heads, width).
+    text = """<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>
+    g (float[9, 2, 4, 8] x, float[9, 2, 4, 8] w, float[9, 4] v) => (float[A, B, C, D] y, float[E, F] z) {
+        [it] y = com.microsoft.FusedMatMul <transBatchA = 1, transBatchB = 1, transB = 1> (x, w)
+        [plain] z = com.microsoft.FusedMatMul <transBatchA = 1, transA = 1> (v, v)
+    }"""
+    graph = load_onnx(write(tmp_path / "m.onnx", onnx.parser.parse_model(text))).graph
+    assert graph.output_shapes[graph.index["it"]] == ((2, 4, 9, 9),)
+    assert of(graph, "flops") == {"it": 2 * 2 * 4 * 9 * 9 * 8, "plain": 2 * 4 * 4 * 9}
+
+
+def test_maps_are_refused_with_what_to_do(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
+    g (float[1, 2] x) => (seq(map(int64, float)) y) {
+        [zip] y = ai.onnx.ml.ZipMap <classlabels_int64s = [0, 1]> (x)
+    }"""
+    with pytest.raises(InputError, match=r"'zip' \(ZipMap\) produces a .*: convert the model without it"):
+        load_onnx(write(tmp_path / "m.onnx", onnx.parser.parse_model(text)))
+
+
 def test_a_contrib_operator_that_is_not_known_is_named(tmp_path):
     text = """<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>
     g (float[2, 4] x) => (float[2, N] y) { [it] y = com.microsoft.Magic (x) }"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -101,7 +101,7 @@ def _shape(kind: str, shapes: Sequence[Shape | None], given: dict[str, Any]) -> 
     if kind in LIKE_FIRST:
         return first
     if kind in ("FusedMatMul", "TransposeMatMul"):
-        return _product(_turned(first, given.get("transA")), _turned(_given(shapes, 1), given.get("transB")))
+        return _product(_factor(first, given, "A"), _factor(_given(shapes, 1), given, "B"))
     if kind in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul"):
         return _product(first, _given(shapes, 1))
     if kind == "MatMulNBits":
@@ -139,8 +139,12 @@ def _given(shapes: Sequence[Shape | None], at: int) -> Shape:
     return found
 
 
-def _turned(shape: Shape, turned: Any) -> Shape:
-    return (*shape[:-2], shape[-1], shape[-2]) if turned and len(shape) > 1 else shape
+def _factor(shape: Shape, given: Mapping[str, Any], which: str) -> Shape:
+    """A factor of FusedMatMul as it is multiplied: with ``transBatchA`` its first dimension goes behind those of the
+    batch, with ``transA`` its last two change places."""
+    if given.get(f"transBatch{which}") and len(shape) > 2:
+        shape = (*shape[1:-1], shape[0], shape[-1])
+    return (*shape[:-2], shape[-1], shape[-2]) if given.get(f"trans{which}") and len(shape) > 1 else shape
 
 
 def _broadcast(one: Shape, other: Shape) -> Shape:
@@ -179,9 +183,7 @@ def _convolved(x: Shape, filters: Shape, given: dict[str, Any]) -> Shape | None:
 
 
 def _matmul(op: Op) -> float:
-    first = op.input(0).shape
-    inner = first[-2] if op.attributes.get("transA") else first[-1]
-    return 2.0 * op.output.size * inner
+    return 2.0 * op.output.size * _factor(op.input(0).shape, op.attributes, "A")[-1]
 
 
 def _joint_attention(op: Op) -> float:

@@ -202,7 +202,7 @@ class Walk:
             declared = dimensions(self._declared.get(name, onnx.TypeProto()), self._sizes.symbols)
             for found in (guess, declared):
                 if found.kind != "tensor":
-                    raise InputError(f"{where} produces a {found.kind}: only tensors can be placed")
+                    raise InputError(f"{where} produces a {found.kind}: {_tensors_alone(node)}")
             shape = self._sizes.of_output(name, guess, declared)
             if shape is None:
                 seen = self._observer.see(name, self.inputs)
@@ -292,6 +292,16 @@ def _read_names(node: Any) -> Iterator[str]:
             yield from (info.name for info in graph.output)
             for inner in graph.node:
                 yield from _read_names(inner)
+
+
+def _tensors_alone(node: Any) -> str:
+    """What to do about an output that is no tensor."""
+    if node.op_type == "ZipMap":  # what skl2onnx and others put behind the probabilities of a classifier
+        return (
+            "only tensors can be placed: convert the model without it (skl2onnx: options={'zipmap': False})"
+        )
+    wanted = [name for name in node.input if name]
+    return f"only tensors can be placed: cut the model before it (onnx.utils.extract_model, output_names={wanted})"
 
 
 def _domain(name: str) -> str:

@@ -124,7 +124,8 @@ def _add(reader: _Reader, node: Any, weights: set[str], held: _Held) -> None:
         if port.get_partial_shape().is_dynamic:
             raise InputError(
                 f"{reader.source}: the shape {port.get_partial_shape()} at op {name!r} ({kind}) depends on the data, "
-                "so it cannot be placed"
+                "so it cannot be placed for OpenVINO: from an ONNX file, ONNX Runtime may run it",
+                option="--runtime onnxruntime",
             )
     inputs = [tuple(port.get_shape()) for port in node.inputs()]
     outputs = [tuple(port.get_shape()) for port in node.outputs()]
