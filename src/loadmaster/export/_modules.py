@@ -103,7 +103,7 @@ def modules_of(plan: Plan, model: Any = None) -> Modules:
         advice = (
             "give the program that it was made from (model.pt2) as --model"
             if any("aten." in op for op in ops)
-            else "give the ONNX file of torch's exporter as --model, or place that"
+            else "this format is for models of PyTorch: of one, give the ONNX file of torch's exporter as --model"
         )
         raise InputError(
             f"{plan.source}: no op belongs to a module of torch: its ops are named like {ops[0]!r}, not like "

@@ -122,7 +122,7 @@ def _read_simplified(ov: Any, path: Path, given: Given) -> Any:
         name = open_branch.name or open_branch.output[0]
         raise InputError(
             f"{path}: OpenVINO cannot read it ({one_line(error)}) with the branch of node {name!r} (If) open: if an "
-            "input that never changes decides it, give its value",
+            f"input that never changes decides it, give its value; else {ELSEWHERE} (--runtime onnxruntime)",
             option="--value",
         ) from None
 
