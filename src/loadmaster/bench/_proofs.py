@@ -119,8 +119,8 @@ def price_bound(
     if isinstance(model, Pipeline) and model.microbatches:
         raise InputError("prices prove nothing about a step of microbatches")
     carries = isinstance(model, Serial) or (isinstance(model, Pipeline) and model.comm == "sum")
-    if any(
-        (np.abs(np.nan_to_num(prices, nan=math.inf)) > LARGEST).any() for prices in (weights, memory, tensors)
+    if not all(
+        (np.abs(np.asarray(prices, np.float64)) <= LARGEST).all() for prices in (weights, memory, tensors)
     ):
         raise InputError(f"a price must be a number of at most {LARGEST:g}")
     weight = [Fraction(1)] * size if isinstance(model, Serial) else _shares(weights, size)
