@@ -92,8 +92,11 @@ def run_walkers(search: Search, walkers: list[Walker]) -> None:
     """
     simulated = search.simulated
     work = search.problem.n + search.problem.graph.edges + 1
-    fast = simulated and isinstance(search.problem.model, Serial | Pipeline)
-    size = 100_000 if fast else max(1, min(2000, 1_000_000 // work)) if simulated else 1
+    model = search.problem.model
+    convex = isinstance(model, Pipeline) and model.contiguity != "none"  # looked at anew for every move
+    fast = simulated and isinstance(model, Serial | Pipeline)
+    most = (10_000 if convex else 100_000) if fast else 2000
+    size = (most if fast and not convex else max(1, min(most, 1_000_000 // work))) if simulated else 1
     limited = search.budget.evaluations is not None
     shares = (
         [len(part) for part in np.array_split(np.arange(min(search.evaluations_left, 2**31)), len(walkers))]
