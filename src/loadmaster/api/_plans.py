@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -115,18 +115,22 @@ def run(
     values: Values = (),
     samples: int = 30,
     baselines: bool = True,
-    clock: str = "wall",
+    clock: str = "auto",
     runtime: str = "openvino",
     tolerance: str | None = None,
+    budget: float = 60.0,
     example: Any = None,
     on: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> PlanRun:
     """Run a plan: check its outputs against the unplaced model, then measure it beside its baselines.
 
     ``tolerance`` is how far a plan of lower precision may be from the f32 model: ``"3%"``, ``"cosine=0.999"``,
     ``"top1=0.99"`` (:class:`~loadmaster.runtime.Tolerance`); by default what the plan says, or what its precision
     itself changes. ``model`` is a file, or a model in memory as :func:`load` takes it (``example``: of the inputs of a
-    ``torch.nn.Module``). ``on`` is the Ray cluster that the plan's devices are in (:func:`machines`).
+    ``torch.nn.Module``). ``on`` is the Ray cluster that the plan's devices are in (:func:`machines`). After ``budget``
+    seconds three clean samples of each are enough; ``say`` is told what is being done. ``clock`` is ``wall``, ``core``,
+    or ``auto``: ``core`` where the machine is too busy for ``wall``.
     """
     from loadmaster.graph.openvino import model_file
 
@@ -140,6 +144,8 @@ def run(
             baselines=baselines,
             clock=clock,
             tolerance=tolerance,
+            budget=budget,
+            say=say,
         )
     return found
 

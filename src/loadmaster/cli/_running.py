@@ -57,6 +57,13 @@ Clock = Annotated[
         help="wall: elapsed time, disturbed samples dropped. core: CPU time, for busy machines.",
     ),
 ]
+AnyClock = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|wall|core",
+        help="wall: elapsed time, disturbed samples dropped. core: CPU time. auto: core if wall is too noisy.",
+    ),
+]
 Runtime = Annotated[
     str, typer.Option(metavar="openvino|onnxruntime", help="What runs it; onnxruntime: ONNX models alone.")
 ]
@@ -146,10 +153,18 @@ def run(
     shape: Shapes = None,
     value: Values = None,
     samples: Annotated[int, typer.Option(min=3, help="Clean samples per candidate.")] = 30,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="After this, three clean samples are enough; default: 60s.",
+            show_default=False,
+        ),
+    ] = None,
     baselines: Annotated[
         bool, typer.Option(help="Also measure each device alone and OpenVINO HETERO's own placement.")
     ] = True,
-    clock: Clock = "wall",
+    clock: AnyClock = "auto",
     runtime: RunRuntime = "openvino",
     nproc: Annotated[
         int | None, typer.Option(min=1, help="torch: ranks to start; default: as many as the plan uses.")
@@ -182,14 +197,15 @@ def run(
     from loadmaster.plan import Plan
 
     if runtime == "torch":
-        if device or shape or value or tolerance or on:
+        if device or shape or value or tolerance or on or budget:
             raise InputError(
-                "--device, --shape, --value, --tolerance and --on are not for --runtime torch: leave them out"
+                "--device, --shape, --value, --tolerance, --budget and --on are not for --runtime torch: leave them out"
             )
         _run_torch(model, plan, nproc, samples, microbatches, schedule, seed, output, as_json)
         return
     if nproc is not None or microbatches is not None or schedule is not None:
         raise InputError(f"--nproc, --microbatches and --schedule are for --runtime torch, not {runtime}")
+    seconds = read_seconds(budget)
     loaded = Plan.load(plan)
     specs = api.parse_devices(device) if device else None
     if output is not None:
@@ -205,7 +221,9 @@ def run(
         clock=clock,
         runtime=runtime,
         tolerance=tolerance,
+        budget=60.0 if seconds is None else seconds,
         on=on,
+        say=say,
     ).document()
     print_result(document, as_json, lambda: report.run_tables(document))
     if output is not None:
@@ -282,13 +300,7 @@ def optimize(
     shape: Shapes = None,
     value: Values = None,
     samples: Annotated[int, typer.Option(min=3, help="Clean samples per candidate.")] = 30,
-    clock: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|wall|core",
-            help="wall: elapsed time, disturbed samples dropped. core: CPU time. auto: core if wall is too noisy.",
-        ),
-    ] = "auto",
+    clock: AnyClock = "auto",
     runtime: Runtime = "openvino",
     on: On = None,
     cache: CacheFile = None,

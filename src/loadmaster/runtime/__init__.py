@@ -19,13 +19,14 @@ from loadmaster.runtime._measuring import Latency, Measurement, Sample, machine_
 from loadmaster.runtime._piece_costs import OverlapFit, Traced, corrected, fit_overlap, predict
 from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
-from loadmaster.runtime._session import SAMPLES, Candidate, Session
+from loadmaster.runtime._session import SAMPLES, SECONDS, Candidate, Session
 from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime._verifying import Verification
 
 __all__ = [
     "ENGINES",
     "SAMPLES",
+    "SECONDS",
     "Cache",
     "Candidate",
     "Executor",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from loadmaster.runtime._measuring import Latency, Measurement
 from loadmaster.runtime._pieces import DATA, JOINS, Piece, cut
 from loadmaster.runtime._verifying import Verification
 
-__all__ = ["Line", "PlanRun", "pieces_of"]
+__all__ = ["Line", "PlanRun", "measuring", "pieces_of"]
 
 
 @dataclass(frozen=True)
@@ -99,3 +100,9 @@ def pieces_of(plan: Plan) -> list[Piece]:
         if kind not in DATA | JOINS and devices[op] != {device}:
             raise InputError(f"{plan.source}: pieces: op {op!r} must be in pieces on device {device!r} only")
     return pieces
+
+
+def measuring(ways: int, until: float) -> str:
+    """What is said before the plan and its baselines are measured until a time of ``time.monotonic``."""
+    left = max(0.0, until - time.monotonic())
+    return f"outputs are right; measuring {ways} ways to run the model in turns, {left:.0f} s at most"

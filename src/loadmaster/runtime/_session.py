@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,11 +18,15 @@ from loadmaster.runtime._tolerance import Tolerance, judge
 from loadmaster.runtime._verifying import F32_TOLERANCE, Verification, check
 from loadmaster.runtime._worker import Worker
 
-__all__ = ["SAMPLES", "Candidate", "Session"]
+__all__ = ["SAMPLES", "SECONDS", "Candidate", "Session"]
 
 SAMPLES = 30
+SECONDS = 60.0
+"""For running a plan, where no budget is given."""
 TRIES = 4
 """Disturbed samples per clean one that are put up with."""
+FEWEST = 3
+"""Clean samples that will do when the time for measuring is over."""
 SLICE = 2.0
 """Seconds of sampling per request to the worker."""
 SEED, OTHER = 1, 2
@@ -188,20 +192,53 @@ class Session(ABC):
         samples: int = SAMPLES,
         limit: float | None = None,
         until: float = math.inf,
-        fewest: int = SAMPLES,
-        give_up: float = math.inf,
+        fewest: int | None = None,
+        give_up: float | None = None,
     ) -> list[Measurement]:
         """Verify all, then measure them in turns until each has enough undisturbed samples, or, at the time ``until``
-        of ``time.monotonic``, the ``fewest`` that will do. At the time ``give_up`` the machine counts as too busy.
+        of ``time.monotonic``, the ``fewest`` that will do. At the time ``give_up`` the machine counts as too busy: by
+        default that is ``until``, too.
 
         Raises
         ------
         WrongOutputError : the outputs of one are wrong: then there are no times.
         BusyError : other work disturbed most samples.
         """
-        options: dict[str, Any] = {"samples": samples, "limit": limit, "until": until, "fewest": fewest}
-        measured = self.measure_most(candidates, **options, give_up=give_up)
+        measured = self.measure_most(
+            candidates,
+            samples=samples,
+            limit=limit,
+            until=until,
+            fewest=(samples if until == math.inf else min(FEWEST, samples)) if fewest is None else fewest,
+            give_up=until if give_up is None else give_up,
+        )
         return [found for found in measured if found is not None]  # none is optional
+
+    def measure_anyway(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        samples: int,
+        until: float,
+        switch: bool,
+        say: Callable[[str], None],
+    ) -> list[Measurement]:
+        """As :meth:`measure`; with ``switch``, where the machine is too busy for half of the time, by the other clock.
+
+        Raises
+        ------
+        WrongOutputError : the outputs of one are wrong: then there are no times.
+        BusyError : other work disturbed most samples.
+        """
+        now = time.monotonic()
+        if not switch or self.clock != "wall":
+            return self.measure(candidates, samples=samples, until=until)
+        try:
+            return self.measure(candidates, samples=samples, until=until, give_up=now + (until - now) / 2)
+        except BusyError:
+            self.clock = "core"
+            say("the machine is busy: all is by the time on the cores (--clock core)")
+            return self.measure(candidates, samples=samples, until=until)
 
     def measure_most(
         self,
@@ -239,8 +276,9 @@ class Session(ABC):
                 break
             if enough or (clean < fewest < tried and time.monotonic() >= give_up):
                 raise BusyError(
-                    f"the machine is too busy to measure: only {clean} of {tried} samples were clean "
-                    f"on core {', '.join(map(str, self.worker.cores))}; stop other work, or try later"
+                    f"the outputs are right, but the machine is too busy to measure: only {clean} of {tried} samples "
+                    f"were clean on core {', '.join(map(str, self.worker.cores))}; stop other work, try later"
+                    + (", or measure the time on the cores (--clock core)" if self.clock == "wall" else "")
                 )
             # Nobody is always behind the same neighbour, and after a round that was cut short the others come first.
             keys = sorted(keys[1:] + keys[:1], key=lambda key: len(found[key]))

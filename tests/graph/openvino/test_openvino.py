@@ -190,3 +190,17 @@ def test_constants_that_the_folding_pass_cannot_compute_are_computed():
     given = np.ones((2, 3), np.float32)
     found = ov.Core().compile_model(model, "CPU")([given])[0]
     np.testing.assert_array_equal(found, [[1, 0, 0]] * 2)
+
+
+def test_shapes_behind_ops_that_openvino_does_not_fold_are_found():
+    """As PP-OCR's recognisers have them: the sizes of a reshape go through Identity."""
+    from openvino import opset16
+
+    x = ops.parameter([2, 6], np.float32, name="x")
+    size = opset16.identity(ops.shape_of(x))
+    turned = opset16.identity(ops.concat([ops.gather(size, [1], 0), ops.gather(size, [0], 0)], 0))
+    y = ops.reshape(ops.relu(x, name="positive"), turned, False, name="turned")
+    again = opset16.identity(ops.shape_of(y))
+    z = ops.reshape(y, ops.gather(again, [1, 0], 0), False, name="back")
+    network = load_openvino(ov.Model([ops.result(z, name="out")], [x], "shapes"))
+    assert network.graph.names == ("x", "positive", "turned", "back", "out")

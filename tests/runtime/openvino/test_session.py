@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 
 import numpy as np
 import pytest
@@ -116,3 +117,22 @@ def test_a_machine_that_is_too_busy_is_reported(session, monkeypatch):
     monkeypatch.setattr(session.worker, "ask", lambda *_, **__: [(candidate.key, 1.0, 0.5)] * 10)
     with pytest.raises(BusyError, match="too busy to measure: only 0 of 20 samples"):
         session.measure([candidate], samples=4)
+
+
+def test_after_its_time_a_measurement_takes_the_few_clean_samples_there_are(session, monkeypatch):
+    candidate = session.load("single", device="A")
+    candidate.verify()
+    monkeypatch.setattr(session, "clock", "wall")
+    answers = [(candidate.key, 1.0, 0.0)] * 3 + [(candidate.key, 1.0, 0.5)] * 3
+    monkeypatch.setattr(session.worker, "ask", lambda *_, **__: answers)
+    (found,) = session.measure([candidate], samples=1000, until=time.monotonic())
+    assert found.median == 1.0
+
+
+def test_after_its_time_a_machine_without_clean_samples_is_too_busy(session, monkeypatch):
+    candidate = session.load("single", device="A")
+    candidate.verify()
+    monkeypatch.setattr(session, "clock", "wall")
+    monkeypatch.setattr(session.worker, "ask", lambda *_, **__: [(candidate.key, 1.0, 0.5)] * 10)
+    with pytest.raises(BusyError, match=r"outputs are right, but .* only 0 of 10 .*--clock core"):
+        session.measure([candidate], samples=1000, until=time.monotonic())

@@ -28,14 +28,18 @@ def fold(model: Any, source: str = "the model") -> Any:
     """
     from openvino.passes import ConstantFolding, Manager
 
-    _check_constants(model, source)
     manager = Manager()
     manager.register_pass(ConstantFolding())
-    try:
-        manager.run_passes(model)
-    except (RuntimeError, MemoryError) as error:
-        raise InputError(f"{source}: its constants cannot be computed ({one_line(error)})") from None
-    _compute_the_rest(model)
+    more = True
+    while more:  # shapes that follow from what was computed may make other values constant
+        _check_constants(model, source)
+        try:
+            manager.run_passes(model)
+            more = _compute_the_rest(model)
+            if more:
+                model.validate_nodes_and_infer_types()
+        except (RuntimeError, MemoryError) as error:
+            raise InputError(f"{source}: its constants cannot be computed ({one_line(error)})") from None
     name_canonically(model)
     return model
 
@@ -79,8 +83,9 @@ def _depth(node: Any) -> int:
     return math.prod(sizes[1:])
 
 
-def _compute_the_rest(model: Any) -> None:
-    """Run what the pass cannot compute (a BitwiseAnd of masks, say) on the CPU, and put the values in its place.
+def _compute_the_rest(model: Any) -> bool:
+    """Run what the pass cannot compute (a BitwiseAnd of masks, an Identity of a shape, say) on the CPU, and put the
+    values in its place; whether there was anything.
 
     What the CPU cannot compute either stays.
     """
@@ -98,7 +103,7 @@ def _compute_the_rest(model: Any) -> None:
             if small and any(reader not in constant for reader in readers):
                 wanted.append(output)
     if not wanted:
-        return
+        return False
     copies = {node.get_friendly_name(): node for node in model.clone().get_ordered_ops()}
     ends = [
         opset13.result(copies[output.get_node().get_friendly_name()].output(output.get_index()))
@@ -108,9 +113,10 @@ def _compute_the_rest(model: Any) -> None:
         exact = {"INFERENCE_PRECISION_HINT": "f32"}
         found = list(ov.Core().compile_model(ov.Model(ends, []), "CPU", exact)([]).values())
     except RuntimeError:
-        return
+        return False
     for output, value in zip(wanted, found, strict=True):
         made = opset13.constant(value, output.get_element_type())
         made.set_friendly_name(output.get_node().get_friendly_name())
         for reader in list(output.get_target_inputs()):
             reader.replace_source_output(made.output(0))
+    return True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from loadmaster.graph import Network, load_onnx
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Serial
 from loadmaster.runtime._lint import lint
-from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
-from loadmaster.runtime._session import SAMPLES
+from loadmaster.runtime._plan_runs import Line, PlanRun, measuring, pieces_of
+from loadmaster.runtime._session import SAMPLES, SECONDS
 from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime.onnxruntime._executors import OverlappedSessions
 from loadmaster.runtime.onnxruntime._library import check_devices, spec_of
@@ -107,8 +108,10 @@ def run_plan(
     *,
     samples: int = SAMPLES,
     baselines: bool = True,
-    clock: str = "wall",
+    clock: str = "auto",
     tolerance: Tolerance | str | None = None,
+    budget: float = SECONDS,
+    say: Callable[[str], None] = lambda _: None,
 ) -> PlanRun:
     """Verify a plan against the file run by ONNX Runtime itself, then measure it in turns with each single device.
 
@@ -116,7 +119,10 @@ def run_plan(
     ------
     InputError : the plan is for another model, or its devices are not there.
     RunError : it does not run, or gives other outputs than the unplaced model.
+    BusyError : other work disturbed all that was measured within the ``budget`` of seconds.
     """
+    until = time.monotonic() + budget
+    say("comparing outputs with those of the unplaced model")
     shapes = plan.given(shapes)
     network = fitting_network(model, plan, shapes)
     specs = specs_of(plan, devices)
@@ -132,7 +138,9 @@ def run_plan(
     else:
         options["pieces"] = pieces_of(plan)
         cores = overlapping_cores(specs)
-    with OnnxRuntimeSession(model, specs, shapes, cores=cores, clock=clock, tolerance=tolerance) as session:
+    with OnnxRuntimeSession(
+        model, specs, shapes, cores=cores, clock="wall" if clock == "auto" else clock, tolerance=tolerance
+    ) as session:
         placed = session.load(how, **options)
         placed.verify()
         wanted: list[tuple[str, str, dict[str, Any]]] = [
@@ -143,7 +151,14 @@ def run_plan(
         running = [("plan", placed)]
         for label, way, more in wanted if baselines else []:
             running.append((label, session.load(way, **more)))
-        measured = session.measure([candidate for _, candidate in running], samples=samples)
+        say(measuring(len(running), until))
+        measured = session.measure_anyway(
+            [candidate for _, candidate in running],
+            samples=samples,
+            until=until,
+            switch=clock == "auto",
+            say=say,
+        )
         return PlanRun(
             tuple(
                 Line(label, found, candidate.verification, latency=candidate.latency())

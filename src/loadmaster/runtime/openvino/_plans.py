@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Serial
 from loadmaster.runtime._cores import allowed_cores
 from loadmaster.runtime._lint import lint
-from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
-from loadmaster.runtime._session import SAMPLES
+from loadmaster.runtime._plan_runs import Line, PlanRun, measuring, pieces_of
+from loadmaster.runtime._session import SAMPLES, SECONDS
 from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime.openvino._devices import DeviceSpec
 from loadmaster.runtime.openvino._overlapped import cores_of
@@ -72,13 +74,14 @@ def fitted(
     network = load_openvino(model, shapes)
     if network.graph.digest == plan.graph_hash:
         return network, plan
-    layers = load_openvino(model, shapes, counting="layers")
-    if layers.graph.digest == plan.graph_hash:
-        return layers, plan
     if str(model).lower().endswith(".onnx"):
         onnx = load_onnx(model, shapes)
         if onnx.graph.digest == plan.graph_hash:
             return network, translated(plan, onnx, network, openvino_model(model, shapes))
+    with suppress(InputError):  # without folding, some shapes are not known
+        layers = load_openvino(model, shapes, counting="layers")
+        if layers.graph.digest == plan.graph_hash:
+            return layers, plan
     raise InputError(
         f"{plan.source}: is a plan for a different model ({plan.graph_name}, {plan.graph_hash[:12]}) than "
         f"{model} ({network.graph.digest[:12]})"
@@ -143,8 +146,10 @@ def run_plan(
     *,
     samples: int = SAMPLES,
     baselines: bool = True,
-    clock: str = "wall",
+    clock: str = "auto",
     tolerance: Tolerance | str | None = None,
+    budget: float = SECONDS,
+    say: Callable[[str], None] = lambda _: None,
 ) -> PlanRun:
     """Verify a plan, then measure it in turns with each single device and with what HETERO chooses itself.
 
@@ -154,7 +159,10 @@ def run_plan(
     ------
     InputError : the plan is for another model, or its devices are not there.
     RunError : it does not run, or gives other outputs than the unplaced model.
+    BusyError : other work disturbed all that was measured within the ``budget`` of seconds.
     """
+    until = time.monotonic() + budget
+    say("comparing outputs with those of the unplaced model")
     shapes = plan.given(shapes)
     network, plan = fitted(model, plan, shapes)
     specs = tuple(devices) if devices else devices_of(plan)
@@ -177,7 +185,9 @@ def run_plan(
     else:
         options["pieces"] = pieces_of(plan)
         cores = overlapping_cores(specs)
-    with OpenVinoSession(model, specs, shapes, cores=cores, clock=clock, tolerance=tolerance) as session:
+    with OpenVinoSession(
+        model, specs, shapes, cores=cores, clock="wall" if clock == "auto" else clock, tolerance=tolerance
+    ) as session:
         placed = session.load(how, **options)
         placed.verify()
         lines: list[tuple[str, Any, str]] = [("plan", placed, "")]
@@ -198,7 +208,9 @@ def run_plan(
                     raise
                 lines.append((label, None, str(error)))
         running = [candidate for _, candidate, _ in lines if candidate is not None]
-        measured = dict(zip(running, session.measure(running, samples=samples), strict=True))
+        say(measuring(len(running), until))
+        found = session.measure_anyway(running, samples=samples, until=until, switch=clock == "auto", say=say)
+        measured = dict(zip(running, found, strict=True))
         return PlanRun(
             tuple(
                 Line(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline
 from loadmaster.runtime._cache import Cache
 from loadmaster.runtime._lint import lint
-from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
-from loadmaster.runtime._session import SAMPLES
+from loadmaster.runtime._plan_runs import Line, PlanRun, measuring, pieces_of
+from loadmaster.runtime._session import SAMPLES, SECONDS
 from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime.openvino import STREAM, DeviceSpec, ModelProfile, devices_of, fitted
 from loadmaster.runtime.openvino import profile_model as profile_devices
@@ -128,8 +129,10 @@ def run_plan(
     *,
     samples: int = SAMPLES,
     baselines: bool = True,
-    clock: str = "wall",
+    clock: str = "auto",
     tolerance: Tolerance | str | None = None,
+    budget: float = SECONDS,
+    say: Callable[[str], None] = lambda _: None,
 ) -> PlanRun:
     """Verify a plan on its machines, then measure it in turns with each single device.
 
@@ -137,7 +140,10 @@ def run_plan(
     ------
     InputError : the plan is for another model, or its nodes are not there.
     RunError : it does not run, or gives other outputs than the unplaced model.
+    BusyError : other work disturbed all that was measured within the ``budget`` of seconds.
     """
+    until, clock = time.monotonic() + budget, "wall" if clock == "auto" else clock
+    say("comparing outputs with those of the unplaced model")
     shapes = plan.given(shapes)
     network, plan = fitted(model, plan, shapes)
     specs = tuple(devices) if devices else devices_of(plan)
@@ -166,7 +172,8 @@ def run_plan(
                     raise
                 lines.append((f"{spec.name} alone", None, str(error)))
         running = [candidate for _, candidate, _ in lines if candidate is not None]
-        measured = dict(zip(running, session.measure(running, samples=samples), strict=True))
+        say(measuring(len(running), until))
+        measured = dict(zip(running, session.measure(running, samples=samples, until=until), strict=True))
         spans = placed.trace()
         findings += slow_devices(plan.problem(), pieces, spans, {spec.name: spec.node for spec in specs})
         return PlanRun(
