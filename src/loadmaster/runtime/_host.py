@@ -15,7 +15,7 @@ import numpy.typing as npt
 from loadmaster.runtime._deadline import within
 from loadmaster.runtime._measuring import timed
 from loadmaster.runtime._tolerance import Agreement, agreement
-from loadmaster.runtime._verifying import NUDGES, Difference, difference, nudged
+from loadmaster.runtime._verifying import NUDGES, Difference, difference, nudged, scaled
 
 __all__ = ["Arrays", "Executor", "ModelHost", "Span"]
 
@@ -108,10 +108,12 @@ class ModelHost(ABC):
         found: list[npt.NDArray[Any]] = executor.outputs()
         return found
 
-    def compare(self, key: str, reference: str, seed: int, other: int) -> tuple[Difference, Difference]:
-        """How far two executors are apart on one input, and the first from itself on another one."""
-        expected, changed = self.outputs(reference, seed), self.outputs(key, other)
-        found = self.outputs(key, seed)
+    def compare(
+        self, key: str, reference: str, seed: int, other: int, change: tuple[float, float]
+    ) -> tuple[Difference, Difference]:
+        """How far two executors are apart on one input, and the first from itself on another one, scaled and shifted."""
+        expected, found = self.outputs(reference, seed), self.outputs(key, seed)
+        changed = self.run(key, scaled(self.inputs(other), *change))
         return difference(found, expected), difference(changed, expected)
 
     def amplified(self, key: str, seed: int) -> Difference:

@@ -7,6 +7,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from loadmaster.errors import BusyError, InputError
 from loadmaster.runtime._measuring import CLOCKS, Latency, Measurement, Sample, summarise, undisturbed
 from loadmaster.runtime._tolerance import Tolerance, judge
-from loadmaster.runtime._verifying import F32_TOLERANCE, Verification, check
+from loadmaster.runtime._verifying import F32_TOLERANCE, OTHERS, UnclearError, Verification, check
 from loadmaster.runtime._worker import Worker
 
 __all__ = ["SAMPLES", "SECONDS", "Candidate", "Session"]
@@ -173,8 +174,19 @@ class Session(ABC):
                 seeds=list(range(SEED, SEED + self.tolerance.inputs)),
             )
             return judge(found, control, self.tolerance, precision=candidate.precision, what=candidate.what)
+        unclear: UnclearError | None = None
+        for change in OTHERS:
+            try:
+                return self._verified(candidate, change)
+            except UnclearError as error:
+                unclear = unclear or error
+        assert unclear is not None
+        raise unclear
+
+    def _verified(self, candidate: Candidate, change: tuple[float, float]) -> Verification:
+        """With another input, scaled and shifted, as the control."""
         reference = self.reference(candidate.precision)
-        error, control = self._compare(candidate, reference)
+        error, control = self._compare(candidate, reference, change)
         rounding = 0.0
         if candidate.precision != "f32":
             rounding = self._compare(reference, self.reference("f32"))[0].relative
@@ -182,8 +194,11 @@ class Session(ABC):
             rounding = self.worker.ask("amplified", key=reference.key, seed=SEED).relative
         return check(error, control, candidate.precision, rounding=rounding, what=candidate.what)
 
-    def _compare(self, candidate: Candidate, reference: Candidate) -> Any:
-        return self.worker.ask("compare", key=candidate.key, reference=reference.key, seed=SEED, other=OTHER)
+    def _compare(
+        self, candidate: Candidate, reference: Candidate, change: tuple[float, float] = OTHERS[0]
+    ) -> Any:
+        keys = {"key": candidate.key, "reference": reference.key}
+        return self.worker.ask("compare", **keys, seed=SEED, other=OTHER, change=change)
 
     def measure(
         self,
@@ -233,12 +248,12 @@ class Session(ABC):
         now = time.monotonic()
         if not switch or self.clock != "wall":
             return self.measure(candidates, samples=samples, until=until)
-        try:
-            return self.measure(candidates, samples=samples, until=until, give_up=now + (until - now) / 2)
-        except BusyError:
-            self.clock = "core"
-            say("the machine is busy: all is by the time on the cores (--clock core)")
-            return self.measure(candidates, samples=samples, until=until)
+        with suppress(BusyError):
+            if now < until:
+                return self.measure(candidates, samples=samples, until=until, give_up=now + (until - now) / 2)
+        self.clock = "core"
+        say("the machine is busy, or slow: all is by the time on the cores (--clock core)")
+        return self.measure(candidates, samples=samples, until=until)
 
     def measure_most(
         self,

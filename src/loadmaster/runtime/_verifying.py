@@ -15,11 +15,14 @@ __all__ = [
     "CLEARLY_LOWER",
     "F32_TOLERANCE",
     "NUDGES",
+    "OTHERS",
     "Difference",
+    "UnclearError",
     "Verification",
     "check",
     "difference",
     "nudged",
+    "scaled",
 ]
 
 F32_TOLERANCE = 1e-4
@@ -34,7 +37,15 @@ SLACK = 2.0
 CLEARLY, CLEARLY_LOWER = 10.0, 3.0
 """By so many tolerances the outputs must move when the input is another; and at lower precision."""
 
+OTHERS = ((1.0, 0.0), (10.0, 0.0), (1.0, 3.0), (1.0, -3.0))
+"""The other input as it is drawn, then scaled and shifted, until it clearly changes the outputs: a model may say the
+same of all noise."""
+
 Arrays = Sequence[npt.NDArray[Any]]
+
+
+class UnclearError(WrongOutputError):
+    """The outputs hardly follow the input, so that comparing them proves nothing."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,14 @@ def difference(found: Arrays, expected: Arrays) -> Difference:
         if relative > worst.relative:
             worst = Difference(max(absolute, worst.absolute), relative, at)
     return worst
+
+
+def scaled(inputs: Arrays, factor: float, shift: float) -> list[npt.NDArray[Any]]:
+    """The inputs, their floating point numbers multiplied, and moved."""
+    return [
+        (array * factor + shift).astype(array.dtype) if np.issubdtype(array.dtype, np.floating) else array
+        for array in inputs
+    ]
 
 
 def nudged(inputs: Arrays, seed: int) -> list[npt.NDArray[Any]]:
@@ -107,8 +126,8 @@ def check(
 
     Raises
     ------
-    WrongOutputError : the error exceeds the tolerance, or the outputs hardly follow the input, so that
-        comparing them proves nothing.
+    WrongOutputError : the error exceeds the tolerance.
+    UnclearError : the outputs hardly follow the input.
     """
     allowed = SLACK * rounding if precision != "f32" else min(SLACK * rounding, F32_MOST)
     tolerance = max(F32_TOLERANCE, allowed)
@@ -118,7 +137,7 @@ def check(
             f"({error.absolute:.2g}), more than the tolerance {tolerance:.2g}"
         )
     if not control.relative > (CLEARLY if precision == "f32" else CLEARLY_LOWER) * tolerance:
-        raise WrongOutputError(
+        raise UnclearError(
             f"{what} cannot be verified: a different input changes the outputs by only {control.relative:.2g}, "
             f"too close to the tolerance {tolerance:.2g} to tell right from wrong; inputs are random: give one "
             "that is a setting its value (--value NAME=NUMBER)"

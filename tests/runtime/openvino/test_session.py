@@ -136,3 +136,22 @@ def test_after_its_time_a_machine_without_clean_samples_is_too_busy(session, mon
     monkeypatch.setattr(session.worker, "ask", lambda *_, **__: [(candidate.key, 1.0, 0.5)] * 10)
     with pytest.raises(BusyError, match=r"outputs are right, but .* only 0 of 10 .*--clock core"):
         session.measure([candidate], samples=1000, until=time.monotonic())
+
+
+@pytest.mark.parametrize(("threshold", "clear"), [(8.0, True), (1e9, False)])
+def test_a_model_that_says_the_same_of_small_inputs_is_compared_on_larger_ones(tmp_path, threshold, clear):
+    import openvino as ov
+    from openvino import opset13 as ops
+
+    x = ops.parameter([1, 64], np.float32, name="x")
+    beyond = ops.relu(ops.subtract(ops.abs(x), ops.constant(np.float32(threshold))))
+    model = ov.Model([ops.result(ops.add(beyond, ops.constant(np.float32(1.0))))], [x], "quiet")
+    path = tmp_path / "quiet.xml"
+    ov.save_model(model, path)
+    with OpenVinoSession(path, parse_devices(DEVICES[:1])) as session:
+        candidate = session.load("single", device="A")
+        if clear:
+            assert candidate.verify().control > 10 * F32_TOLERANCE
+        else:
+            with pytest.raises(WrongOutputError, match="cannot be verified"):
+                candidate.verify()
