@@ -111,7 +111,7 @@ class ModelHost(ABC):
     def compare(
         self, key: str, reference: str, seed: int, other: int, change: tuple[float, float]
     ) -> tuple[Difference, Difference]:
-        """How far two executors are apart on one input, and the first from itself on another one, scaled and shifted."""
+        """How far two executors are apart on one input, and the first from itself on a changed other one."""
         expected, found = self.outputs(reference, seed), self.outputs(key, seed)
         changed = self.run(key, scaled(self.inputs(other), *change))
         return difference(found, expected), difference(changed, expected)

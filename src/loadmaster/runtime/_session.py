@@ -197,8 +197,8 @@ class Session(ABC):
     def _compare(
         self, candidate: Candidate, reference: Candidate, change: tuple[float, float] = OTHERS[0]
     ) -> Any:
-        keys = {"key": candidate.key, "reference": reference.key}
-        return self.worker.ask("compare", **keys, seed=SEED, other=OTHER, change=change)
+        both = {"key": candidate.key, "reference": reference.key, "seed": SEED, "other": OTHER}
+        return self.worker.ask("compare", limit=None, **both, change=change)
 
     def measure(
         self,
