@@ -166,6 +166,9 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="torch: seed of weights, dropout and data.")] = 0,
     tolerance: ToleranceText = None,
     on: On = None,
+    replan: Annotated[
+        bool, typer.Option("--replan", help="With --on: place the model anew when a node dies, and go on.")
+    ] = False,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="PLAN", help="Write the plan with the measurements added."),
@@ -182,9 +185,9 @@ def run(
     from loadmaster.plan import Plan
 
     if runtime == "torch":
-        if device or shape or value or tolerance or on:
+        if device or shape or value or tolerance or on or replan:
             raise InputError(
-                "--device, --shape, --value, --tolerance and --on are not for --runtime torch: leave them out"
+                "--device, --shape, --value, --tolerance, --on and --replan are not for --runtime torch: leave them out"
             )
         _run_torch(model, plan, nproc, samples, microbatches, schedule, seed, output, as_json)
         return
@@ -194,7 +197,7 @@ def run(
     specs = api.parse_devices(device) if device else None
     if output is not None:
         check_writable(output)
-    document = api.run(
+    found = api.run(
         model,
         loaded,
         specs,
@@ -206,11 +209,13 @@ def run(
         runtime=runtime,
         tolerance=tolerance,
         on=on,
-    ).document()
+        replan=replan,
+    )
+    document = found.document()
     print_result(document, as_json, lambda: report.run_tables(document))
     if output is not None:
         stated = {} if tolerance is None else {"tolerance": tolerance}
-        Plan({**loaded.document, **stated, "measured": document["measured"]}).save(output)
+        Plan({**(found.now or loaded).document, **stated, "measured": document["measured"]}).save(output)
 
 
 def _run_torch(

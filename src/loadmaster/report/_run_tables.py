@@ -189,8 +189,23 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
             str(found["dropped"]),
         )
     facts.update(_latency(document["lines"][0]))
-    notes = [Text(f"  {f['level']}: {f['text']} [{f['rule']}]") for f in document["findings"][:8]]
+    notes = [
+        Text(f"  {change_text(change)}; what is shown was measured after that")
+        for change in document.get("replanned", ())
+    ]
+    notes += [Text(f"  {f['level']}: {f['text']} [{f['rule']}]") for f in document["findings"][:8]]
     return Group(_facts(facts), table, *notes)
+
+
+def change_text(change: Mapping[str, Any]) -> str:
+    """Which nodes died or joined, and how long placing anew took."""
+    nodes = " and ".join(f"node {name!r}" for name in change["nodes"])
+    what = [f"{nodes} died"] if nodes else []
+    what += [f"{', '.join(change['joined'])} joined"] if change["joined"] else []
+    return (
+        f"{' and '.join(what) + ': ' if what else ''}placed anew on {', '.join(change['devices'])} in "
+        f"{seconds_text(change['seconds'])}, predicted {seconds_text(change['cost'])}"
+    )
 
 
 def _cores(cores: Sequence[int]) -> str:

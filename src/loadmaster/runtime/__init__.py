@@ -18,7 +18,7 @@ from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._measuring import Latency, Measurement, Sample, machine_is_busy
 from loadmaster.runtime._piece_costs import OverlapFit, Traced, corrected, fit_overlap, predict
 from loadmaster.runtime._pieces import Piece, cut
-from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
+from loadmaster.runtime._plan_runs import Change, Line, PlanRun, pieces_of
 from loadmaster.runtime._session import SAMPLES, Candidate, Session
 from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime._verifying import Verification
@@ -28,6 +28,7 @@ __all__ = [
     "SAMPLES",
     "Cache",
     "Candidate",
+    "Change",
     "Executor",
     "Finding",
     "Flow",

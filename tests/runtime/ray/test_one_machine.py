@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,11 +15,19 @@ from hypothesis import strategies as st
 from small_networks import branched, problem_of
 
 from loadmaster import api
-from loadmaster.errors import InputError
-from loadmaster.problem import Pipeline, Placement
+from loadmaster.errors import InfeasibleError, InputError
+from loadmaster.problem import Pipeline, Placement, evaluate
 from loadmaster.runtime import OverlapFit, cut, predict
 from loadmaster.runtime.openvino import DeviceSpec, parse_devices
-from loadmaster.runtime.ray import _reaper, connected, devices_of_nodes, fit_hops, slow_devices
+from loadmaster.runtime.ray import (
+    _reaper,
+    better_plan,
+    connected,
+    devices_of_nodes,
+    fit_hops,
+    place_on,
+    slow_devices,
+)
 
 
 def test_a_device_of_a_node_is_named_by_both_and_read_back_from_a_plan():
@@ -89,8 +98,6 @@ def test_a_link_is_found_again_in_the_times_that_it_gives(latency, rate, noise):
 
 def test_a_slow_link_is_what_a_stream_over_it_takes(tmp_path):
     """After the first request there is one whenever the link has brought another tensor."""
-    from dataclasses import replace
-
     problem = problem_of(branched(tmp_path / "net.xml"))
     problem = replace(problem, model=Pipeline())
     half = (problem.graph.position >= problem.n // 2).astype(np.int32)
@@ -150,6 +157,46 @@ def test_a_node_slower_than_measured_is_named_and_only_that(tmp_path, factors):
     assert [finding.rule for finding in found] == ["slow-node"] * len(slow)
     for finding, (device, node) in zip(found, slow.items(), strict=True):
         assert f"device {device!r} on node {node!r}" in finding.text
+
+
+def test_a_slow_node_comes_with_the_plan_that_is_better_at_its_pace(tmp_path):
+    problem = replace(problem_of(branched(tmp_path / "net.xml")), model=Pipeline())
+    half = Placement((problem.graph.position >= problem.n // 2).astype(np.int32))
+    placed = []
+
+    def place(given):
+        placed.append(given)
+        return api.place(given, "local-search", evaluations=2000, seed=0)
+
+    plan, text = better_plan(problem, half, {"B": 4.0}, place)
+    assert np.allclose(placed[0].time, problem.time * [1.0, 4.0, *[1.0] * (problem.devices - 2)])
+    now = evaluate(placed[0], half).cost
+    assert plan.document["cost"] < now
+    assert evaluate(placed[0], plan.placement()).cost == plan.document["cost"]
+    assert f"(predicted, {now / plan.document['cost']:.2f}x)" in text
+    same, text = better_plan(placed[0], plan.placement(), {}, lambda given: plan.solution())
+    assert same is None
+    assert "no plan is better" in text
+
+
+def test_what_is_left_keeps_its_pins_and_what_was_pinned_to_the_dead_is_free(tmp_path):
+    problem = problem_of(branched(tmp_path / "net.xml"), 3)
+    pin = problem.pin.copy()
+    pin[:2] = (0, 2)
+    pinned = replace(problem, pin=pin)
+    names = list(problem.cluster.names)
+
+    def place(given):
+        return api.place(given, "single", evaluations=10)
+
+    rest, _ = place_on(pinned, names[:2], place)
+    assert rest.pin[:2].tolist() == [0, -1]
+    assert rest.forbidden.tolist() == [[False, False, True]] * problem.n
+    _, solution = place_on(pinned, names[2:], place)
+    assert (solution.placement.device == 2).all()
+    tight = replace(problem, capacity=np.full(problem.devices, problem.memory.sum() / 2))
+    with pytest.raises(InfeasibleError, match="the model cannot go on"):
+        place_on(tight, names[:1], place)
 
 
 def test_what_a_killed_command_leaves_of_its_cluster_is_ended(tmp_path):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import time
+from dataclasses import replace
 
 import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13 as ops
+from rich.console import Console
 
 import loadmaster
 from loadmaster import api
@@ -163,6 +166,77 @@ def test_a_device_that_dies_is_named_or_replaced(profile, network, machines, rep
             assert {piece.device for piece in net.running.pieces} == {NAMES[0]}
         for value, outputs in zip(x, answers, strict=False):
             np.testing.assert_allclose(outputs[0], expected(value)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("replan", [False, True])
+def test_run_names_the_node_that_died_or_goes_on_without_it(profile, network, machines, monkeypatch, replan):
+    """It dies between verifying and measuring."""
+    from loadmaster.report import run_tables
+    from loadmaster.runtime.ray import _plans
+
+    problem = profile.problem(model=Pipeline())
+    plan = plan_of(problem, halves(problem))
+    kills = [NAMES[1]]
+    measured = _plans._measured
+
+    def dying(session, placed, *more):
+        placed.verify()
+        while kills:
+            actors = session.worker.host.actors
+            os.kill(actors.all(lambda handle: handle.hello.remote())[kills.pop()]["pid"], signal.SIGKILL)
+        return measured(session, placed, *more)
+
+    monkeypatch.setattr(_plans, "_measured", dying)
+    if not replan:
+        with pytest.raises(WorkerError, match=r"node 'node2' \(device 'node2/cpu'\) died"):
+            api.run(network, plan, samples=3, clock="core", on=ON)
+        return
+    found = api.run(network, plan, samples=3, clock="core", on=ON, replan=True)
+    document = found.document()
+    (change,) = document["replanned"]
+    assert (change["nodes"], change["lost"], change["devices"]) == (("node2",), (NAMES[1],), (NAMES[0],))
+    assert change["seconds"] > 0
+    assert [line["name"] for line in document["lines"]] == ["plan", f"{NAMES[0]} alone"]
+    assert document["lines"][0]["verified"]
+    assert set(found.now.document["placement"].values()) == {NAMES[0]}
+    assert document["predicted"] == found.now.document["cost"] == change["cost"]
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(run_tables(document))
+    assert "node 'node2' died: placed anew on node1/cpu in" in console.export_text()
+
+
+def test_a_device_that_joins_is_used_on_request(profile, network, machines, tmp_path, monkeypatch):
+    """A stream is under way; its requests in flight begin again, and all are answered in order."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    problem = profile.problem(model=Pipeline())
+    only = Placement(np.zeros(problem.n, np.int32))
+    expected = reference(network)
+    x = [np.random.default_rng(i).normal(size=(1, 8, 12, 12)).astype(np.float32) for i in range(9)]
+    first = replace(problem, forbidden=np.eye(2, dtype=bool)[[1]].repeat(problem.n, axis=0))
+    with loadmaster.open(network, plan_of(first, only), on=ON, replan=True) as net:
+        for number, outputs in enumerate(net.stream(x)):
+            np.testing.assert_allclose(outputs[0], expected(x[number])[0], rtol=1e-4, atol=1e-5)
+            if number == 3:
+                change = net.replan(["third=cpu:node=node2"])
+                assert change.joined == ("third",)
+                assert not change.nodes
+            if number == 5:
+                pid = net.running._actors.all(lambda handle: handle.hello.remote())["third"]["pid"]
+                os.kill(pid, signal.SIGKILL)
+        grown = net.running.problem
+        assert grown.cluster.names == (*problem.cluster.names, "third")
+        assert grown.time.shape == (problem.n, 3)
+        assert grown.time[:, 2].sum() > 0
+        assert np.isfinite(grown.capacity).all()
+        assert (grown.latency[2, :2] > 0).any()
+        again = net.replan()  # its node is there, so that it may be used again
+        assert again.joined == ("third",)
+        np.testing.assert_allclose(net(x[0])[0], expected(x[0])[0], rtol=1e-4, atol=1e-5)
+    with (
+        loadmaster.open(network, plan_of(problem, halves(problem)), on=ON) as net,
+        pytest.raises(InputError, match="replan=True"),
+    ):
+        net.replan()
 
 
 def test_compare_gives_the_same_rows_on_a_cluster(machines):

@@ -22,8 +22,9 @@ from loadmaster.runtime.ray._plans import (
     run_plan,
     serial_lines,
 )
+from loadmaster.runtime.ray._replanning import Placing, place_on
 from loadmaster.runtime.ray._session import RaySession
-from loadmaster.runtime.ray._slow import slow_devices
+from loadmaster.runtime.ray._slow import better_plan, slow_devices, slow_factors
 from loadmaster.runtime.ray._spread import Spread
 from loadmaster.runtime.ray._tasks import run_tasks
 
@@ -32,10 +33,12 @@ __all__ = [
     "Lasting",
     "Machines",
     "Node",
+    "Placing",
     "RaySession",
     "Spread",
     "add_local_node",
     "all_cores_lines",
+    "better_plan",
     "connected",
     "current",
     "devices_of_nodes",
@@ -45,10 +48,12 @@ __all__ = [
     "measure_links",
     "open_plan",
     "open_session",
+    "place_on",
     "profile_model",
     "run_plan",
     "run_tasks",
     "see",
     "serial_lines",
     "slow_devices",
+    "slow_factors",
 ]

@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ __all__ = ["DeviceHost", "memory_of_this_node", "seen_here"]
 
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Of a container, by cgroup v2 and v1."""
+KEPT = 10_000
+"""Runs of submodels that are remembered, if nobody asks for them."""
 
 
 def memory_of_this_node() -> float:
@@ -90,7 +93,7 @@ class DeviceHost:
         self._folder = scratch_folder()
         self._ready: dict[tuple[str, int], tuple[Any, Any]] = {}
         self._models: dict[tuple[str, int], Any] = {}
-        self._spans: list[dict[str, Any]] = []
+        self._spans: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.received = 0
 
     def hello(self) -> dict[str, Any]:
@@ -159,6 +162,7 @@ class DeviceHost:
         found = [np.array(tensor.data) for tensor in infer.output_tensors]
         self._spans.append(
             {
+                "key": key,
                 "submodel": number,
                 "device": self.spec.name,
                 "request": request,
@@ -171,7 +175,8 @@ class DeviceHost:
 
     def spans(self) -> list[dict[str, Any]]:
         """What ran since this was asked last, by the clock of this node."""
-        found, self._spans = self._spans, []
+        found = list(self._spans)
+        self._spans.clear()
         return found
 
     def waited(self) -> dict[str, float]:

@@ -77,6 +77,15 @@ class RayHost(ModelHost):
         """Without the places in OpenVINO's source."""
         return one_line(error)
 
+    def go_on(self) -> list[str]:
+        """Forget the devices that died, and all that was loaded on devices; who died."""
+        assert self.actors is not None
+        gone = self.actors.gone()
+        self.actors.forget(gone)
+        for key in [key for key, made in self.executors.items() if isinstance(made, Spread)]:
+            self.drop(key)
+        return gone
+
     # -- profiling -------------------------------------------------------------------------------------------
 
     def profile(self, device: str, repeats: int, clock: str, seconds: float) -> dict[str, Any]:
