@@ -169,6 +169,10 @@ def run(
     replan: Annotated[
         bool, typer.Option("--replan", help="With --on: place the model anew when a node dies, and go on.")
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Run on until Ctrl-C, and show it in a page of this machine.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Of the page of --live; 0: any that is free.")] = 0,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="PLAN", help="Write the plan with the measurements added."),
@@ -185,9 +189,10 @@ def run(
     from loadmaster.plan import Plan
 
     if runtime == "torch":
-        if device or shape or value or tolerance or on or replan:
+        if device or shape or value or tolerance or on or replan or live:
             raise InputError(
-                "--device, --shape, --value, --tolerance, --on and --replan are not for --runtime torch: leave them out"
+                "--device, --shape, --value, --tolerance, --on, --replan and --live are not for --runtime torch: leave "
+                "them out"
             )
         _run_torch(model, plan, nproc, samples, microbatches, schedule, seed, output, as_json)
         return
@@ -195,6 +200,23 @@ def run(
         raise InputError(f"--nproc, --microbatches and --schedule are for --runtime torch, not {runtime}")
     loaded = Plan.load(plan)
     specs = api.parse_devices(device) if device else None
+    if live:
+        if output is not None or runtime != "openvino":
+            raise InputError("--live runs OpenVINO and writes no plan: leave --output and --runtime out")
+        shown = api.watch(
+            model,
+            loaded,
+            specs,
+            shape or (),
+            values=value or (),
+            tolerance=tolerance,
+            on=on,
+            replan=replan,
+            port=port,
+            started=lambda url: say(f"see {url} (Ctrl-C ends it)"),
+        )
+        print_result(shown, as_json, lambda: report.live_tables(shown))
+        return
     if output is not None:
         check_writable(output)
     found = api.run(

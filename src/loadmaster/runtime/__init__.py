@@ -16,7 +16,7 @@ from loadmaster.runtime._host import Executor, ModelHost
 from loadmaster.runtime._link_costs import LinkFit, fit_link, measure_link, split_features
 from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._measuring import Latency, Measurement, Sample, machine_is_busy
-from loadmaster.runtime._piece_costs import OverlapFit, Traced, corrected, fit_overlap, predict
+from loadmaster.runtime._piece_costs import OverlapFit, Traced, corrected, fit_overlap, paces, predict
 from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._plan_runs import Change, Line, PlanRun, pieces_of
 from loadmaster.runtime._session import SAMPLES, Candidate, Session
@@ -62,6 +62,7 @@ __all__ = [
     "machine_is_busy",
     "measure_link",
     "model_hash",
+    "paces",
     "pieces_of",
     "predict",
     "split_features",

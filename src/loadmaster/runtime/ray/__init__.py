@@ -21,6 +21,7 @@ from loadmaster.runtime.ray._plans import (
     profile_model,
     run_plan,
     serial_lines,
+    verify_plan,
 )
 from loadmaster.runtime.ray._replanning import Placing, place_on
 from loadmaster.runtime.ray._session import RaySession
@@ -56,4 +57,5 @@ __all__ = [
     "serial_lines",
     "slow_devices",
     "slow_factors",
+    "verify_plan",
 ]

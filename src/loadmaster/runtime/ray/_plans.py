@@ -15,11 +15,12 @@ from loadmaster.graph import Given
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline
 from loadmaster.runtime._cache import Cache
-from loadmaster.runtime._lint import lint
+from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._plan_runs import Change, Line, PlanRun, pieces_of
 from loadmaster.runtime._session import SAMPLES, Candidate
 from loadmaster.runtime._tolerance import Tolerance
+from loadmaster.runtime._verifying import Verification
 from loadmaster.runtime.openvino import STREAM, DeviceSpec, ModelProfile, devices_of, fitted
 from loadmaster.runtime.openvino import profile_model as profile_devices
 from loadmaster.runtime.ray._actors import see
@@ -37,6 +38,7 @@ __all__ = [
     "profile_model",
     "run_plan",
     "serial_lines",
+    "verify_plan",
 ]
 
 SHARE = 0.9
@@ -123,6 +125,48 @@ def capacities(devices: Sequence[DeviceSpec]) -> dict[str, float]:
     return {spec.name: SHARE * seen[spec.node]["memory"] / count[spec.node] for spec in devices}
 
 
+def _ready(
+    model: str | Path,
+    plan: Plan,
+    devices: Sequence[DeviceSpec] | None,
+    shapes: Mapping[str, Sequence[int]] | Iterable[str],
+) -> tuple[Plan, tuple[DeviceSpec, ...], Given, list[Finding]]:
+    """A plan that fits its model, its devices, the shapes of its inputs, and what is foolish about it."""
+    given = plan.given(shapes)
+    network, plan = fitted(model, plan, given)
+    specs = tuple(devices) if devices else devices_of(plan)
+    for device in sorted(set(plan.document["placement"].values()) - {spec.name for spec in specs}):
+        raise InputError(
+            f"{plan.source}: uses device {device!r}, which is not among those given", option="--device"
+        )
+    findings = lint(plan.problem(), plan.placement(), network)
+    for finding in findings:
+        if finding.level == "error":
+            raise RunError(f"{plan.source}: {finding.text}")
+    return plan, specs, given, findings
+
+
+def verify_plan(
+    model: str | Path,
+    plan: Plan,
+    devices: Sequence[DeviceSpec] | None = None,
+    shapes: Mapping[str, Sequence[int]] | Iterable[str] = (),
+    *,
+    tolerance: Tolerance | str | None = None,
+) -> Verification:
+    """Compare the outputs of a plan on its machines with those of the unplaced model here, and nothing more.
+
+    Raises
+    ------
+    InputError : the plan is for another model, or its nodes are not there.
+    RunError : it does not run, or gives other outputs than the unplaced model.
+    """
+    plan, specs, given, _ = _ready(model, plan, devices, shapes)
+    how, options = how_to_run(plan.problem().model)
+    with open_session(model, specs, given, clock="core", tolerance=tolerance) as session:
+        return session.load(how, **options, pieces=pieces_of(plan)).verify()
+
+
 def run_plan(
     model: str | Path,
     plan: Plan,
@@ -147,17 +191,7 @@ def run_plan(
     WorkerError : a node died; the message names it.
     RunError : it does not run, or gives other outputs than the unplaced model.
     """
-    shapes = plan.given(shapes)
-    network, plan = fitted(model, plan, shapes)
-    specs = tuple(devices) if devices else devices_of(plan)
-    for device in sorted(set(plan.document["placement"].values()) - {spec.name for spec in specs}):
-        raise InputError(
-            f"{plan.source}: uses device {device!r}, which is not among those given", option="--device"
-        )
-    findings = lint(plan.problem(), plan.placement(), network)
-    for finding in findings:
-        if finding.level == "error":
-            raise RunError(f"{plan.source}: {finding.text}")
+    plan, specs, shapes, findings = _ready(model, plan, devices, shapes)
     how, options = how_to_run(plan.problem().model)
     with open_session(model, specs, shapes, clock=clock, tolerance=tolerance) as session:
         session.stream = how == "pipeline"

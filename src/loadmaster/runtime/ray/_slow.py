@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,39 +11,17 @@ from loadmaster.errors import NoPlacementError
 from loadmaster.plan import Plan
 from loadmaster.problem import Placement, Problem, evaluate
 from loadmaster.runtime._lint import Finding
-from loadmaster.runtime._piece_costs import piece_features
+from loadmaster.runtime._piece_costs import paces
 from loadmaster.runtime._pieces import Piece
 from loadmaster.runtime.ray._replanning import Placing, slowed
 from loadmaster.units import seconds_text
 
-__all__ = ["better_plan", "paces", "slow_devices", "slow_factors"]
+__all__ = ["better_plan", "slow_devices", "slow_factors"]
 
 SLOW = 1.5
 """How many times as long as predicted, against the device that keeps to it best: calls and copies are all devices'."""
 WORTH = 0.02
 """Share of the time that another plan must save to be spoken of."""
-
-
-def paces(
-    problem: Problem, pieces: Sequence[Piece], spans: Sequence[Mapping[str, Any]]
-) -> dict[str, tuple[float, float]]:
-    """Device -> seconds that its submodels took for one request, and what they were predicted to take.
-
-    A device's share of a request is the sum of its submodels, of several requests the median.
-    """
-    expected, _, _ = piece_features(problem, pieces)
-    predicted: dict[str, float] = {}
-    for piece, seconds in zip(pieces, expected.tolist(), strict=True):
-        predicted[piece.device] = predicted.get(piece.device, 0.0) + seconds
-    taken: dict[str, dict[int, float]] = {}
-    for span in spans:
-        requests = taken.setdefault(span["device"], {})
-        requests[span["request"]] = requests.get(span["request"], 0.0) + span["end"] - span["start"]
-    return {
-        name: (statistics.median(requests.values()), predicted[name])
-        for name, requests in taken.items()
-        if predicted.get(name, 0.0) > 0
-    }
 
 
 def slow_factors(
