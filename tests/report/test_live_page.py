@@ -113,25 +113,20 @@ def test_the_page_follows_a_run_in_a_browser(running):
         tab.on("pageerror", lambda error: errors.append(str(error)))
         tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         tab.goto(url)
-        tab.wait_for_function(
-            "parseInt(document.getElementById('requests').textContent.replace(',', '')) > 10", timeout=60_000
-        )
+        expect, patience = sync_api.expect, 60_000
+        expect(tab.locator("#requests")).to_have_text(re.compile(r"\d\d"), timeout=patience)
         first = tab.inner_text("#requests")
-        tab.wait_for_function(
-            "(old) => document.getElementById('requests').textContent !== old", arg=first, timeout=60_000
-        )
-        rows = tab.locator("#devices tbody tr")
-        assert [rows.nth(i).locator("td").first.inner_text() for i in range(rows.count())] == ["A", "B"]
-        tab.wait_for_function("document.querySelectorAll('#plot path').length === 1", timeout=60_000)
-        assert tab.inner_text("#rate").endswith("/s")
-        assert "predicted 1.00 s" in tab.inner_text("#each-predicted")
-        assert "outputs match the unplaced model" in tab.inner_text("#subtitle")
-        assert tab.locator("#events-box").is_hidden()
+        expect(tab.locator("#requests")).not_to_have_text(first, timeout=patience)
+        rows = tab.locator("#devices tbody tr td:first-child")
+        expect(rows).to_have_text(["A", "B"], timeout=patience)
+        expect(tab.locator("#plot path")).to_have_count(1, timeout=patience)
+        expect(tab.locator("#rate")).to_contain_text("/s", timeout=patience)
+        expect(tab.locator("#each-predicted")).to_contain_text("predicted 1.00 s")
+        expect(tab.locator("#subtitle")).to_contain_text("outputs match the unplaced model")
+        expect(tab.locator("#events-box")).to_be_hidden()
         assert not errors
         end()
-        tab.wait_for_function(
-            "document.getElementById('status').textContent.includes('ended')", timeout=60_000
-        )
+        expect(tab.locator("#status")).to_contain_text("ended", timeout=patience)
         chromium.close()
 
 

@@ -9,10 +9,11 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import openvino as ov
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_networks import branched, problem_of
+from small_networks import branched, problem_of, write_network
 
 from loadmaster import api
 from loadmaster.errors import InfeasibleError, InputError
@@ -20,12 +21,17 @@ from loadmaster.problem import Pipeline, Placement, evaluate
 from loadmaster.runtime import OverlapFit, cut, predict
 from loadmaster.runtime.openvino import DeviceSpec, parse_devices
 from loadmaster.runtime.ray import (
+    Needs,
     _reaper,
     better_plan,
     connected,
     devices_of_nodes,
     fit_hops,
+    joined,
+    memory_of_this_node,
+    needs_of,
     place_on,
+    segments,
     slow_devices,
 )
 
@@ -197,6 +203,51 @@ def test_what_is_left_keeps_its_pins_and_what_was_pinned_to_the_dead_is_free(tmp
     tight = replace(problem, capacity=np.full(problem.devices, problem.memory.sum() / 2))
     with pytest.raises(InfeasibleError, match="the model cannot go on"):
         place_on(tight, names[:1], place)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0, 4e6), st.floats(0, 1e4))
+def test_parts_of_a_model_are_all_of_it_in_order_and_fit_where_one_op_does(weights, room, largest):
+    needs = Needs(tuple(f"op{i}" for i in range(len(weights))), tuple(weights), largest)
+    parts = segments(needs, "A", room)
+    assert [op for part in parts for op in part.ops] == list(needs.names)
+    assert all(part.ops for part in parts)
+    at = dict(zip(needs.names, weights, strict=True))
+    for part in parts:
+        held = Needs(part.ops, tuple(at[op] for op in part.ops), largest)
+        heavy = [op for op in part.ops if at[op] > 0]
+        assert held.profiling() <= room * (1 + 1e-9) + 1e-6 or len(heavy) <= 1
+    if needs.profiling() <= room:
+        assert len(parts) == 1
+
+
+def test_the_counters_of_parts_are_those_of_the_whole():
+    def node(name, seconds, readers):
+        return {"name": name, "kind": "x", "seconds": seconds, "originals": [name], "readers": readers}
+
+    first = {
+        "nodes": [node("a", 1.0, ["b"]), node("b", 2.0, [])],
+        "wall": [3.0, 4.0, 9.0],
+        "dropped": 1,
+        "memory": 10,
+    }
+    second = {"nodes": [node("a", 5.0, [])], "wall": [1.0, 1.5], "dropped": 0, "memory": 5}
+    found = joined([first, second])
+    assert [n["name"] for n in found["nodes"]] == ["0:a", "0:b", "1:a"]
+    assert found["nodes"][0]["readers"] == ["0:b"]
+    assert (found["wall"], found["dropped"], found["memory"]) == ([4.0, 5.5], 1, 15)
+
+
+def test_weights_are_counted_once_and_as_f32(tmp_path):
+    model = ov.Core().read_model(str(write_network(tmp_path / "net.xml", blocks=2)))  # f16 in the file
+    needs = needs_of(model)
+    assert sum(needs.weights) == pytest.approx(2 * 2 * 4 * (8 * 8 * 9 + 8))
+    assert needs.largest == 4 * 8 * 16 * 16
+    assert not any("weight" in name for name in needs.names)
+
+
+def test_a_node_has_no_more_free_than_it_may_use():
+    limit, free = memory_of_this_node()
+    assert 0 < free <= limit
 
 
 def test_what_a_killed_command_leaves_of_its_cluster_is_ended(tmp_path):

@@ -16,12 +16,12 @@ from rich.console import Console
 
 import loadmaster
 from loadmaster import api
-from loadmaster.errors import InputError, WorkerError
+from loadmaster.errors import InputError, RunError, WorkerError
 from loadmaster.optimize import optimize
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline, Placement, Solution, evaluate
 from loadmaster.runtime import cut
-from loadmaster.runtime.ray import RaySession, Spread, add_local_node, profile_model
+from loadmaster.runtime.ray import RaySession, Spread, add_local_node, needs_of, profile_model
 
 ON, NAMES = "local:2", ["node1/cpu", "node2/cpu"]
 
@@ -62,6 +62,42 @@ def test_devices_are_profiled_where_they_are_and_links_are_measured(
     again = profile_model(network, devices, clock="core", session=session, cache=cache)
     assert again.cached
     assert again.links == profile.links
+
+
+def test_a_model_that_fits_on_no_node_is_profiled_in_parts_and_placed(
+    session, network, devices, profile, monkeypatch
+):
+    """Nodes that say they have little room: no part that is sent is the whole, and every op is known in the end."""
+    host = session.worker.host
+    needs = needs_of(host.model)
+    before = dict(host.actors.sent)
+    whole = sum(needs.weights)
+    monkeypatch.setattr(host, "_room", lambda device: needs.profiling() / 2)
+    found = profile_model(network, devices, clock="core", session=session)
+    for name in NAMES:
+        parts, one = found.profiles[name], profile.profiles[name]
+        assert parts.parts > 1 == one.parts
+        assert parts.memory >= 0
+        assert parts.wall > 0
+        heavy = {op for op in host_ops(host.model) if "conv" in op}
+        assert heavy <= set(parts.seconds) | {op for group in parts.fused for op in group}
+        assert host.actors.sent[name] - before[name] >= whole / 2  # f16 in the file: all weights went there
+    problem = found.problem(model=Pipeline())
+    assert np.isfinite(problem.time).all()
+    assert np.isfinite(problem.capacity).all()
+    solution = api.place(problem, evaluations=200)
+    plan = Plan.from_solution(problem, solution)
+    monkeypatch.setattr(host, "_room", lambda device: 1.0)
+    with pytest.raises(RunError, match=r"node 'node1' has no room for the whole model"):
+        session.alone(NAMES[0])
+    monkeypatch.undo()
+    assert api.run(network, plan, samples=3, clock="core", on=ON, baselines=False).document()["lines"][0][
+        "verified"
+    ]
+
+
+def host_ops(model):
+    return [node.get_friendly_name() for node in model.get_ordered_ops()]
 
 
 @pytest.mark.parametrize("how", ["concurrent", "pipeline"])

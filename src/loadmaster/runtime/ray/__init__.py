@@ -12,6 +12,7 @@ from loadmaster.runtime.ray._connection import (
     current,
     local_nodes,
 )
+from loadmaster.runtime.ray._device import memory_of_this_node
 from loadmaster.runtime.ray._links import fit_hops, measure_links
 from loadmaster.runtime.ray._net import Lasting, open_plan
 from loadmaster.runtime.ray._plans import (
@@ -24,6 +25,7 @@ from loadmaster.runtime.ray._plans import (
     verify_plan,
 )
 from loadmaster.runtime.ray._replanning import Placing, place_on
+from loadmaster.runtime.ray._segments import Needs, joined, needs_of, segments
 from loadmaster.runtime.ray._session import RaySession
 from loadmaster.runtime.ray._slow import better_plan, slow_devices, slow_factors
 from loadmaster.runtime.ray._spread import Spread
@@ -33,6 +35,7 @@ __all__ = [
     "Actors",
     "Lasting",
     "Machines",
+    "Needs",
     "Node",
     "Placing",
     "RaySession",
@@ -45,8 +48,11 @@ __all__ = [
     "devices_of_nodes",
     "fit_hops",
     "how_to_run",
+    "joined",
     "local_nodes",
     "measure_links",
+    "memory_of_this_node",
+    "needs_of",
     "open_plan",
     "open_session",
     "place_on",
@@ -54,6 +60,7 @@ __all__ = [
     "run_plan",
     "run_tasks",
     "see",
+    "segments",
     "serial_lines",
     "slow_devices",
     "slow_factors",

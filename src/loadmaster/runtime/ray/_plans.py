@@ -112,17 +112,29 @@ def profile_model(
         assert isinstance(worker, RayWorker)
         assert worker.host.actors is not None
         links = measure_links(worker.host.actors, cache=cache, refresh=refresh)
-        return replace(found, links=links, capacity=capacities(devices), provenance=PROVENANCE)
+        return replace(found, links=links, capacity=capacities(devices, found), provenance=PROVENANCE)
     finally:
         if session is None:
             opened.close()
 
 
-def capacities(devices: Sequence[DeviceSpec]) -> dict[str, float]:
-    """Device -> bytes that a plan may fill."""
+def capacities(devices: Sequence[DeviceSpec], profile: ModelProfile) -> dict[str, float]:
+    """Device -> bytes of weights and outputs that a plan may put there.
+
+    A node has what is free of its memory when nothing of the model is there, and some of that is left alone. What a
+    compiled model takes is more, or less, than its weights and outputs: they are counted at the rate that was measured
+    when the model was profiled on the device.
+    """
     seen = see(current())
     count = Counter(spec.node for spec in devices)
-    return {spec.name: SHARE * seen[spec.node]["memory"] / count[spec.node] for spec in devices}
+    graph = profile.network.graph
+    counted = float((graph.param_bytes + graph.bytes_written).sum())
+    found = {}
+    for spec in devices:
+        taken = profile.profiles[spec.name].memory
+        room = max(0.0, seen[spec.node]["free"] - (1 - SHARE) * seen[spec.node]["memory"]) / count[spec.node]
+        found[spec.name] = room * (counted / taken if taken and counted else 1.0)
+    return found
 
 
 def _ready(
