@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
+import threading
 import time
+import urllib.request
 from dataclasses import replace
 
 import numpy as np
@@ -239,6 +242,45 @@ def test_run_names_the_node_that_died_or_goes_on_without_it(profile, network, ma
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(run_tables(document))
     assert "node 'node2' died: placed anew on node1/cpu in" in console.export_text()
+
+
+def test_a_plan_over_two_nodes_is_watched_and_told_of_a_node_that_dies(profile, network, machines, monkeypatch):
+    """The page's state, from the first request to after the change."""
+    from loadmaster.api import _watching
+
+    problem = profile.problem(model=Pipeline())
+    stop, states, nets = threading.Event(), [], []
+    opened = _watching.open_plan
+    monkeypatch.setattr(_watching, "open_plan", lambda *a, **k: nets.append(opened(*a, **k)) or nets[0])
+
+    def killing(url):
+        def go():
+            end = time.monotonic() + 100
+            while time.monotonic() < end:
+                with urllib.request.urlopen(url + "state.json", timeout=30) as answer:
+                    states.append(json.load(answer))
+                now = states[-1]
+                if len(states) > 1 and now["events"] and now["requests"] > kill_at + 20:
+                    break
+                if not kills and now["requests"] > 20 and all(d["measured"] for d in now["devices"]):
+                    kills.append(nets[0].running._actors.handles[NAMES[1]].hello.remote())
+                    import ray
+
+                    os.kill(ray.get(kills[0])["pid"], signal.SIGKILL)
+                time.sleep(0.1)
+            stop.set()
+
+        threading.Thread(target=go, daemon=True).start()
+
+    kills, kill_at = [], 20
+    last = api.watch(network, plan_of(problem, halves(problem)), on=ON, replan=True, started=killing, stop=stop)
+    before = next(state for state in states if all(d["measured"] for d in state["devices"]) and state["devices"])
+    assert [(d["name"], d["node"]) for d in before["devices"]] == [(NAMES[0], "node1"), (NAMES[1], "node2")]
+    assert all(0 <= d["busy"] <= 1 and d["queue"] >= 0 for d in before["devices"])
+    (event,) = last["events"]
+    assert "node 'node2' died: placed anew on node1/cpu" in event["text"]
+    assert [d["name"] for d in last["devices"]] == [NAMES[0]]
+    assert last["ended"]
 
 
 def test_a_device_that_joins_is_used_on_request(profile, network, machines, tmp_path, monkeypatch):

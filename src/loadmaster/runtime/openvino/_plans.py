@@ -146,7 +146,7 @@ class _Ready(NamedTuple):
     findings: list[Finding]
     how: str
     options: dict[str, Any]
-    cores: tuple[int, ...] | None
+    cores: list[int] | None
 
 
 def _ready(
