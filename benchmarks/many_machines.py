@@ -344,7 +344,7 @@ def unequal(name: str, requests: int, rounds: int, folder: str) -> Row:
     from loadmaster.runtime.ray._host import whole
 
     _leave()
-    path, pieces = _plan(name, folder)
+    path = model_file(name, folder)
     model = openvino_model(path)
     inputs = draw_inputs(model, 1)
     expected = [np.array(v) for v in Devices(parse_devices(["R=cpu"])).compile(model, "R")(inputs).values()]
@@ -520,7 +520,8 @@ def kill(number: int, requests: int) -> Row:
                 answered += 1
                 slowest, last = max(slowest, time.perf_counter() - last), time.perf_counter()
                 if at == when:
-                    node = next(n for n in machines.own.worker_nodes if n.node_name == victim)
+                    known = machines.node(victim).id
+                    node = next(n for n in machines.own.worker_nodes if n.node_id == known)
                     (raylet,) = node.all_processes["raylet"]
                     own = psutil.Process(raylet.process.pid).children(recursive=True)
                     machines.own.remove_node(node, allow_graceful=False)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,10 +82,16 @@ def in_namespaces(model: str, requests: int, rounds: int, rates: list[float], fo
     with cable() as spaces:
         given = json.dumps([model, requests, rounds, rates, folder, spaces])
         inside = ["ip", "netns", "exec", spaces[0], sys.executable, "-m", "benchmarks.networks", given]
-        process = subprocess.run(inside, capture_output=True, text=True, check=False)
+        process = subprocess.Popen(inside, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            out, error = process.communicate()
+        except BaseException:
+            process.terminate()  # it ends its nodes
+            process.communicate()
+            raise
         if process.returncode:
-            raise RuntimeError(process.stderr.strip()[-2000:])
-        found: dict[str, Any] = json.loads(process.stdout.strip().splitlines()[-1])
+            raise RuntimeError(error.strip()[-2000:])
+        found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
         return found
 
 
@@ -98,33 +105,33 @@ def _nodes(spaces: tuple[str, str]) -> Iterator[str]:
     address = f"{HOSTS[0]}:{PORT}"
     cores = sorted(os.sched_getaffinity(0))
     started: list[subprocess.Popen[bytes]] = []
-    with tempfile.TemporaryDirectory(prefix="lm", dir="/tmp") as home:
+    with tempfile.TemporaryDirectory(prefix="lm", dir="/tmp") as home, ExitStack() as opened:
+        log = Path(home) / "start.log"
+        output = opened.enter_context(log.open("wb"))
         environment = {**os.environ, **SETTINGS, **NOTICED, "RAY_TMPDIR": home}
         try:
             for at, (space, host, name) in enumerate(zip(spaces, HOSTS, NODES, strict=True)):
-                where = (
-                    ["--head", f"--port={PORT}", f"--temp-dir={home}"]
-                    if at == 0
-                    else [f"--address={address}"]
-                )
+                where = [f"--address={address}"]
+                if at == 0:
+                    where = ["--head", f"--port={PORT}", f"--temp-dir={home}", "--include-dashboard=false"]
                 command = [
                     *(["ip", "netns", "exec", space] if at else []),
                     *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *where),
                     *(f"--node-ip-address={host}", f"--node-name={name}", "--num-cpus=1"),
-                    *(f"--object-store-memory={STORE}", "--disable-usage-stats", "--include-dashboard=false"),
+                    *(f"--object-store-memory={STORE}", "--disable-usage-stats"),
                 ]
                 core = cores[at % len(cores)]
                 started.append(
                     subprocess.Popen(
                         command,
                         env=environment,
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
                         start_new_session=True,
                         preexec_fn=lambda core=core: os.sched_setaffinity(0, {core}),
                     )
                 )
-                _wait_for(at + 1, address, home)
+                _wait_for(at + 1, address, home, started[-1], log)
             yield address
         finally:
             mine = [c for p in started for c in psutil.Process(p.pid).children(recursive=True)]
@@ -141,14 +148,14 @@ def _nodes(spaces: tuple[str, str]) -> Iterator[str]:
                 process.wait()
 
 
-def _wait_for(count: int, address: str, home: str) -> None:
+def _wait_for(count: int, address: str, home: str, node: subprocess.Popen[bytes], log: Path) -> None:
     """Until so many nodes are known; asked by a process of its own, since Ray connects once."""
     code = (
         "import ray, sys, logging; ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR); "
         "sys.exit(sum(n['Alive'] for n in ray.nodes()) != int(sys.argv[2]))"
     )
     end = time.monotonic() + READY
-    while time.monotonic() < end:
+    while time.monotonic() < end and node.poll() is None:
         asked = subprocess.run(
             [sys.executable, "-c", code, address, str(count)],
             env={**os.environ, "RAY_TMPDIR": home},
@@ -159,7 +166,7 @@ def _wait_for(count: int, address: str, home: str) -> None:
         if asked.returncode == 0:
             return
         time.sleep(0.5)
-    raise RuntimeError(f"{count} nodes did not come up in {READY:g} s: {asked.stderr.decode()[-500:]}")
+    raise RuntimeError(f"node {count} did not come up: {log.read_text()[-1000:]}")
 
 
 def measure(machines: Any, model: str, requests: int, rounds: int, folder: str) -> dict[str, Any]:
@@ -227,6 +234,7 @@ def main() -> None:
     """Inside the first namespace: nodes, and a measurement at each rate."""
     from loadmaster.runtime import ray as many
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     model, requests, rounds, rates, folder, spaces = json.loads(sys.argv[1])
     found = {}
     with _nodes(tuple(spaces)) as address, many.connected(address) as machines:

@@ -13,9 +13,11 @@ import openvino as ov
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_networks import branched, problem_of, write_network
+from small_networks import branched, overlapping_plan, problem_of, write_network
+from typer.testing import CliRunner
 
 from loadmaster import api
+from loadmaster.cli import app
 from loadmaster.errors import InfeasibleError, InputError
 from loadmaster.problem import Pipeline, Placement, evaluate
 from loadmaster.runtime import OverlapFit, cut, predict
@@ -76,6 +78,19 @@ def test_nobody_at_an_address_is_said_at_once():
 def test_devices_of_other_machines_need_their_cluster(tmp_path):
     with pytest.raises(InputError, match="is on node 'left': give the address"):
         api.profile(branched(tmp_path / "net.xml"), parse_devices(["left/cpu", "right/cpu"]))
+
+
+def test_placing_anew_needs_a_cluster_and_says_so(tmp_path):
+    network = branched(tmp_path / "net.xml")
+    overlapping_plan(network, Pipeline()).save(tmp_path / "plan.json")
+    result = CliRunner().invoke(app, ["run", str(network), "--plan", str(tmp_path / "plan.json"), "--replan"])
+    assert result.exit_code == 2
+    assert "name their Ray cluster (--on)" in result.output
+    with (
+        api.open_plan(network, tmp_path / "plan.json") as net,
+        pytest.raises(InputError, match="replan=True"),
+    ):
+        net.replan()
 
 
 def test_ray_is_not_imported_by_what_does_not_use_it():

@@ -244,7 +244,9 @@ def test_run_names_the_node_that_died_or_goes_on_without_it(profile, network, ma
     assert "node 'node2' died: placed anew on node1/cpu in" in console.export_text()
 
 
-def test_a_plan_over_two_nodes_is_watched_and_told_of_a_node_that_dies(profile, network, machines, monkeypatch):
+def test_a_plan_over_two_nodes_is_watched_and_told_of_a_node_that_dies(
+    profile, network, machines, monkeypatch
+):
     """The page's state, from the first request to after the change."""
     from loadmaster.api import _watching
 
@@ -273,8 +275,12 @@ def test_a_plan_over_two_nodes_is_watched_and_told_of_a_node_that_dies(profile, 
         threading.Thread(target=go, daemon=True).start()
 
     kills, kill_at = [], 20
-    last = api.watch(network, plan_of(problem, halves(problem)), on=ON, replan=True, started=killing, stop=stop)
-    before = next(state for state in states if all(d["measured"] for d in state["devices"]) and state["devices"])
+    last = api.watch(
+        network, plan_of(problem, halves(problem)), on=ON, replan=True, started=killing, stop=stop
+    )
+    before = next(
+        state for state in states if all(d["measured"] for d in state["devices"]) and state["devices"]
+    )
     assert [(d["name"], d["node"]) for d in before["devices"]] == [(NAMES[0], "node1"), (NAMES[1], "node2")]
     assert all(0 <= d["busy"] <= 1 and d["queue"] >= 0 for d in before["devices"])
     (event,) = last["events"]
