@@ -35,6 +35,7 @@ from loadmaster.api._plans import (
     write_openvino,
 )
 from loadmaster.api._training import finetune, pretrain, pretrain_hsdag
+from loadmaster.api._watching import watch
 from loadmaster.problem import evaluate
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "read_placement",
     "run",
     "warm",
+    "watch",
     "write_openvino",
     "write_zoo_model",
     "zoo_models",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadmaster.api._machines import machines
 from loadmaster.api._models import Shapes, Values
-from loadmaster.api._replanning import replanner
+from loadmaster.api._replanning import place_again
 from loadmaster.errors import InputError
 from loadmaster.graph import Given, load_openvino
 from loadmaster.plan import Plan
@@ -122,18 +122,21 @@ def run(
     example: Any = None,
     on: str | None = None,
     say: Callable[[str], None] = lambda _: None,
+    replan: bool = False,
 ) -> PlanRun:
     """Run a plan: check its outputs against the unplaced model, then measure it beside its baselines.
 
     ``tolerance`` is how far a plan of lower precision may be from the f32 model: ``"3%"``, ``"cosine=0.999"``,
     ``"top1=0.99"`` (:class:`~loadmaster.runtime.Tolerance`); by default what the plan says, or what its precision
     itself changes. ``model`` is a file, or a model in memory as :func:`load` takes it (``example``: of the inputs of a
-    ``torch.nn.Module``). ``on`` is the Ray cluster that the plan's devices are in (:func:`machines`). After ``budget``
-    seconds three clean samples of each are enough; ``say`` is told what is being done. ``clock`` is ``wall``, ``core``,
-    or ``auto``: ``core`` where the machine is too busy for ``wall``.
+    ``torch.nn.Module``). ``on`` is the Ray cluster that the plan's devices are in (:func:`machines`): there a slow node
+    is reported with the plan that would be better, and with ``replan`` the model is placed anew on what is left when a
+    node dies. After ``budget`` seconds three clean samples of each are enough; ``say`` is told what is being done.
+    ``clock`` is ``wall``, ``core``, or ``auto``: ``core`` where the machine is too busy for ``wall``.
     """
     from loadmaster.graph.openvino import model_file
 
+    more = _replanning(on, replan)
     with model_file(model, plan.given(shapes, values), example) as (file, given), machines(on, runtime) as by:
         found: PlanRun = by.run_plan(
             file,
@@ -146,8 +149,17 @@ def run(
             tolerance=tolerance,
             budget=budget,
             say=say,
+            **more,
         )
     return found
+
+
+def _replanning(on: str | None, replan: bool) -> dict[str, Any]:
+    if on is not None:
+        return {"place": place_again, "replan": replan}
+    if replan:
+        raise InputError("a plan is placed anew where machines fail: name their Ray cluster", option="--on")
+    return {}
 
 
 def open_plan(
@@ -161,33 +173,41 @@ def open_plan(
     example: Any = None,
     on: str | None = None,
     replan: bool = False,
+    slots: int | None = None,
 ) -> Net:
     """A model ready to run by a plan: ``with loadmaster.open(model, plan) as net: y = net(x)``.
 
     ``model`` is a file, or a model in memory as :func:`load` takes it (``example``: of the inputs of a
     ``torch.nn.Module``). ``runtime`` is ``openvino`` or ``onnxruntime``; by default the one that the plan was measured
     with. ``on`` is the Ray cluster that the plan's devices are in (:func:`machines`); with ``replan`` the model is
-    placed anew on what is left when a node dies, and what was in flight is run again.
+    placed anew on what is left when a node dies, and what was in flight is run again; ``net.replan(["node3/cpu"])``
+    uses a node that has joined. ``slots`` requests may be in flight; by default one more than there are devices.
     """
     from loadmaster.graph.openvino import model_file
     from loadmaster.runtime import engine
 
     loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
-    if replan and on is None:
-        raise InputError("a plan is placed anew where machines fail: name their Ray cluster", option="--on")
+    _replanning(on, replan)
     if on is not None:
         with ExitStack() as opened:
             by = opened.enter_context(machines(on))
             file, given = opened.enter_context(model_file(model, loaded.given(shapes, values), example))
-            again = replanner(loaded) if replan else None
-            spread: Net = by.open_plan(file, loaded, devices, given, replan=again)
+            spread: Net = by.open_plan(
+                file,
+                loaded,
+                devices,
+                given,
+                place=place_again if replan else None,
+                cache=cache() if replan else None,
+                slots=slots,
+            )
             spread.also_close(opened.pop_all().close)
             return spread
     if runtime is None:
         made_by = loaded.problem().cluster.devices[0].model.partition(" ")[0]
         runtime = "onnxruntime" if made_by == "onnxruntime" else "openvino"
     with model_file(model, loaded.given(shapes, values), example) as (file, given):
-        found: Net = engine(runtime).open_plan(file, loaded, devices, given)
+        found: Net = engine(runtime).open_plan(file, loaded, devices, given, slots=slots)
     return found
 
 

@@ -181,6 +181,13 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="torch: seed of weights, dropout and data.")] = 0,
     tolerance: ToleranceText = None,
     on: On = None,
+    replan: Annotated[
+        bool, typer.Option("--replan", help="With --on: place the model anew when a node dies, and go on.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Run on until Ctrl-C, and show it in a page of this machine.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Of the page of --live; 0: any that is free.")] = 0,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="PLAN", help="Write the plan with the measurements added."),
@@ -197,9 +204,10 @@ def run(
     from loadmaster.plan import Plan
 
     if runtime == "torch":
-        if device or shape or value or tolerance or on or budget:
+        if device or shape or value or tolerance or on or budget or replan or live:
             raise InputError(
-                "--device, --shape, --value, --tolerance, --budget and --on are not for --runtime torch: leave them out"
+                "--device, --shape, --value, --tolerance, --budget, --on, --replan and --live are not for "
+                "--runtime torch: leave them out"
             )
         _run_torch(model, plan, nproc, samples, microbatches, schedule, seed, output, as_json)
         return
@@ -208,9 +216,26 @@ def run(
     seconds = read_seconds(budget)
     loaded = Plan.load(plan)
     specs = api.parse_devices(device) if device else None
+    if live:
+        if output is not None or runtime != "openvino":
+            raise InputError("--live runs OpenVINO and writes no plan: leave --output and --runtime out")
+        shown = api.watch(
+            model,
+            loaded,
+            specs,
+            shape or (),
+            values=value or (),
+            tolerance=tolerance,
+            on=on,
+            replan=replan,
+            port=port,
+            started=lambda url: say(f"see {url} (Ctrl-C ends it)"),
+        )
+        print_result(shown, as_json, lambda: report.live_tables(shown))
+        return
     if output is not None:
         check_writable(output)
-    document = api.run(
+    found = api.run(
         model,
         loaded,
         specs,
@@ -224,11 +249,13 @@ def run(
         budget=60.0 if seconds is None else seconds,
         on=on,
         say=say,
-    ).document()
+        replan=replan,
+    )
+    document = found.document()
     print_result(document, as_json, lambda: report.run_tables(document))
     if output is not None:
         stated = {} if tolerance is None else {"tolerance": tolerance}
-        Plan({**loaded.document, **stated, "measured": document["measured"]}).save(output)
+        Plan({**(found.now or loaded).document, **stated, "measured": document["measured"]}).save(output)
 
 
 def _run_torch(

@@ -431,8 +431,8 @@ class _Job:
             if spec.kind in seen or profile.profiles[spec.name].unsupported:
                 continue
             seen.add(spec.kind)
-            candidate = session.alone(spec.name)
             try:
+                candidate = session.alone(spec.name)
                 candidate.verify()
             except BusyError:
                 raise
@@ -447,7 +447,8 @@ class _Job:
         if not found.all:
             why = "".join(f" ({reason})" for reason in found.failed.values())
             raise RunError(
-                f"no device can run the whole model alone, so that there is nothing to compare with{why}"
+                f"no device can run the whole model alone, so that there is nothing to compare with{why}: "
+                "use 'profile -o', 'place' and 'run' instead"
             )
         return found
 

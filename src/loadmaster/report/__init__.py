@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from loadmaster.report._explain import explain_document, explain_tables, op_document, op_tables
     from loadmaster.report._html import html_report
     from loadmaster.report._live import LiveProgress, describe_lessons, describe_search, describe_training
+    from loadmaster.report._live_page import LivePage, live_html
+    from loadmaster.report._palette import device_colours
     from loadmaster.report._run_tables import (
+        change_text,
         devices_table,
+        live_tables,
         optimized_tables,
         profile_document,
         profile_tables,
@@ -43,7 +47,9 @@ if TYPE_CHECKING:
     from loadmaster.report._trace import trace_document
 
 __all__ = [
+    "LivePage",
     "LiveProgress",
+    "change_text",
     "cluster_document",
     "cluster_tables",
     "clusters_table",
@@ -52,6 +58,7 @@ __all__ = [
     "describe_lessons",
     "describe_search",
     "describe_training",
+    "device_colours",
     "devices_table",
     "diff_document",
     "diff_tables",
@@ -61,6 +68,8 @@ __all__ = [
     "explain_tables",
     "failure_document",
     "html_report",
+    "live_html",
+    "live_tables",
     "methods_table",
     "op_document",
     "op_tables",
@@ -90,9 +99,13 @@ _HOME = {
     **dict.fromkeys(("explain_document", "explain_tables", "op_document", "op_tables"), "_explain"),
     "html_report": "_html",
     **dict.fromkeys(("LiveProgress", "describe_lessons", "describe_search", "describe_training"), "_live"),
+    **dict.fromkeys(("LivePage", "live_html"), "_live_page"),
+    "device_colours": "_palette",
     **dict.fromkeys(
         (
+            "change_text",
             "devices_table",
+            "live_tables",
             "optimized_tables",
             "profile_document",
             "profile_tables",

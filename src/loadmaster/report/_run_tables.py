@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from loadmaster.runtime.openvino import ModelProfile
 
 __all__ = [
+    "change_text",
     "devices_table",
+    "live_tables",
     "optimized_tables",
     "profile_document",
     "profile_tables",
@@ -189,8 +191,49 @@ def run_tables(document: Mapping[str, Any]) -> RenderableType:
             str(found["dropped"]),
         )
     facts.update(_latency(document["lines"][0]))
-    notes = [Text(f"  {f['level']}: {f['text']} [{f['rule']}]") for f in document["findings"][:8]]
+    notes = [
+        Text(f"  {change_text(change)}; what is shown was measured after that")
+        for change in document.get("replanned", ())
+    ]
+    notes += [Text(f"  {f['level']}: {f['text']} [{f['rule']}]") for f in document["findings"][:8]]
     return Group(_facts(facts), table, *notes)
+
+
+def live_tables(document: Mapping[str, Any]) -> RenderableType:
+    """What ``run --live`` prints when it has ended."""
+    rate, predicted = document["rate"], document["predicted_rate"]
+    facts = {
+        "requests": f"{document['requests']:,} in {seconds_text(document['seconds'])}",
+        "throughput": ("–" if rate is None else f"{rate:,.2f} requests/s")
+        + " in the last 5 s"
+        + ("" if predicted is None else f", predicted {predicted:,.2f}"),
+    }
+    table = _table(
+        "device", "node", "pieces", "measured", "predicted", "measured / predicted",
+        right=("pieces", "measured", "predicted", "measured / predicted"),
+    )  # fmt: skip
+    for device in document["devices"]:
+        table.add_row(
+            Text(device["name"]),
+            Text(device["node"] or "here"),
+            str(device["submodels"]),
+            seconds_text(device["measured"]),
+            seconds_text(device["predicted"]),
+            "–" if device["ratio"] is None else f"{device['ratio']:.2f}x",
+        )
+    events = [Text(f"  after {seconds_text(e['at'])}: {e['text']}") for e in document["events"]]
+    return Group(_facts(facts), table, *events)
+
+
+def change_text(change: Mapping[str, Any]) -> str:
+    """Which nodes died or joined, and how long placing anew took."""
+    nodes = " and ".join(f"node {name!r}" for name in change["nodes"])
+    what = [f"{nodes} died"] if nodes else []
+    what += [f"{', '.join(change['joined'])} joined"] if change["joined"] else []
+    return (
+        f"{' and '.join(what) + ': ' if what else ''}placed anew on {', '.join(change['devices'])} in "
+        f"{seconds_text(change['seconds'])}, predicted {seconds_text(change['cost'])}"
+    )
 
 
 def _cores(cores: Sequence[int]) -> str:

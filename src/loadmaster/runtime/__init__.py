@@ -16,9 +16,9 @@ from loadmaster.runtime._host import Executor, ModelHost
 from loadmaster.runtime._link_costs import LinkFit, fit_link, measure_link, split_features
 from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._measuring import Latency, Measurement, Sample, machine_is_busy
-from loadmaster.runtime._piece_costs import OverlapFit, Traced, corrected, fit_overlap, predict
+from loadmaster.runtime._piece_costs import OverlapFit, Traced, corrected, fit_overlap, paces, predict
 from loadmaster.runtime._pieces import Piece, cut
-from loadmaster.runtime._plan_runs import Line, PlanRun, pieces_of
+from loadmaster.runtime._plan_runs import Change, Line, PlanRun, pieces_of
 from loadmaster.runtime._session import SAMPLES, SECONDS, Candidate, Session
 from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime._verifying import Verification
@@ -29,6 +29,7 @@ __all__ = [
     "SECONDS",
     "Cache",
     "Candidate",
+    "Change",
     "Executor",
     "Finding",
     "Flow",
@@ -62,6 +63,7 @@ __all__ = [
     "machine_is_busy",
     "measure_link",
     "model_hash",
+    "paces",
     "pieces_of",
     "predict",
     "split_features",

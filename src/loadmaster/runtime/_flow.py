@@ -15,6 +15,8 @@ __all__ = ["Flow", "Job", "Request"]
 
 LOOKING = 2e-3
 """Seconds that a device looks for work before it goes to sleep, while there are requests."""
+REMEMBERED = 2000
+"""Jobs that are remembered, for those who watch."""
 
 
 @dataclass
@@ -82,6 +84,9 @@ class Flow:
         self._open: list[Request] = []
         self._count = 0
         self._closed = False
+        self._busy: set[str] = set()
+        self.log: deque[tuple[int, int, float, float]] = deque(maxlen=REMEMBERED)
+        """(request, job, start, end) of what ran last."""
         self._threads = [
             threading.Thread(target=self._work, args=(device, core), name=f"{name} {device}", daemon=True)
             for device, core in cores.items()
@@ -112,6 +117,20 @@ class Flow:
     def slots(self) -> int:
         """How many requests may be in flight."""
         return len(self._slots)
+
+    def queues(self) -> dict[str, int]:
+        """Device -> jobs that could run there or do."""
+        with self._lock:
+            found = {device: int(device in self._busy) for device in self._sequence}
+            for request in self._open:
+                for device, sequence in self._sequence.items():
+                    found[device] += sum(not request.left[job] for job in sequence[request.at[device] :])
+            return found
+
+    def ran(self) -> list[tuple[int, int, float, float]]:
+        """The log, as it is now."""
+        with self._lock:
+            return list(self.log)
 
     def reserve(self) -> int:
         """A slot to fill; waits until one is free."""
@@ -209,6 +228,7 @@ class Flow:
                 request, number = found
                 request.at[device] += 1
                 request.running += 1
+                self._busy.add(device)
                 job = self._slots[request.slot][number]
                 self._lock.release()
                 error = None
@@ -219,7 +239,9 @@ class Flow:
                     error = raised
                 end, core_end = time.perf_counter(), time.thread_time()
                 self._lock.acquire()
+                self._busy.discard(device)
                 request.spans.append((number, start, end, core_end - core_start))
+                self.log.append((request.number, number, start, end))
                 self._done(request, job, error, end)
 
     def _look(self, device: str) -> None:

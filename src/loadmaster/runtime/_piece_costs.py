@@ -3,6 +3,7 @@ byte over a cut."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from loadmaster.arrays import FloatArray
 from loadmaster.problem import Problem, Serial
 from loadmaster.runtime._pieces import PIECE, WAIT, Piece, simulate
 
-__all__ = ["OverlapFit", "Traced", "corrected", "fit_overlap", "piece_features", "predict"]
+__all__ = ["OverlapFit", "Traced", "corrected", "fit_overlap", "paces", "piece_features", "predict"]
 
 RATE = 1.5e-10
 """Seconds per byte that enters or leaves a submodel, before anything is known: a change of layout."""
@@ -204,3 +205,25 @@ def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, items
             busy[ends] = busy.get(ends, 0.0) + spent
         load = max(load, *busy.values())
     return load + (first - load) / items
+
+
+def paces(
+    problem: Problem, pieces: Sequence[Piece], spans: Sequence[Mapping[str, Any]]
+) -> dict[str, tuple[float, float]]:
+    """Device -> seconds that its submodels took for one request, and what they were predicted to take.
+
+    A device's share of a request is the sum of its submodels, of several requests the median.
+    """
+    expected, _, _ = piece_features(problem, pieces)
+    predicted: dict[str, float] = {}
+    for piece, seconds in zip(pieces, expected.tolist(), strict=True):
+        predicted[piece.device] = predicted.get(piece.device, 0.0) + seconds
+    taken: dict[str, dict[int, float]] = {}
+    for span in spans:
+        requests = taken.setdefault(span["device"], {})
+        requests[span["request"]] = requests.get(span["request"], 0.0) + span["end"] - span["start"]
+    return {
+        name: (statistics.median(requests.values()), predicted[name])
+        for name, requests in taken.items()
+        if predicted.get(name, 0.0) > 0
+    }

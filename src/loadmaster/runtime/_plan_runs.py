@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from loadmaster.errors import InputError
@@ -14,7 +14,29 @@ from loadmaster.runtime._measuring import Latency, Measurement
 from loadmaster.runtime._pieces import DATA, JOINS, Piece, cut
 from loadmaster.runtime._verifying import Verification
 
-__all__ = ["Line", "PlanRun", "measuring", "pieces_of"]
+__all__ = ["Change", "Line", "PlanRun", "measuring", "pieces_of"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """The model placed anew while it ran."""
+
+    nodes: tuple[str, ...]
+    """That died."""
+    lost: tuple[str, ...]
+    """Devices of theirs."""
+    joined: tuple[str, ...]
+    """Devices that came."""
+    devices: tuple[str, ...]
+    """That the new plan uses."""
+    seconds: float
+    """From noticing to going on."""
+    cost: float
+    """What the new plan is predicted to take, in seconds."""
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -51,6 +73,12 @@ class PlanRun:
     engine: Mapping[str, str]
     """Its name and version."""
     cores: tuple[int, ...]
+    changes: tuple[Change, ...] = ()
+    """Of the plan, when nodes died; what is shown was measured after the last."""
+    now: Plan | None = None
+    """The plan after these changes."""
+    better: Plan | None = None
+    """The plan that would be better, where a node is slower than it was measured to be."""
 
     @property
     def plan(self) -> Measurement:
@@ -71,6 +99,8 @@ class PlanRun:
             **self.engine,
             "core": self.cores[0],
             "cores": list(self.cores),
+            **({"replanned": [change.document() for change in self.changes]} if self.changes else {}),
+            **({"better": dict(self.better.document)} if self.better is not None else {}),
         }
 
 
@@ -105,4 +135,4 @@ def pieces_of(plan: Plan) -> list[Piece]:
 def measuring(ways: int, until: float) -> str:
     """What is said before the plan and its baselines are measured until a time of ``time.monotonic``."""
     left = max(0.0, until - time.monotonic())
-    return f"outputs are right; measuring {ways} way{"s" * (ways > 1)} to run the model in turns, {left:.0f} s at most"
+    return f"outputs are right; measuring {ways} way{'s' * (ways > 1)} to run the model in turns, {left:.0f} s at most"

@@ -6,19 +6,36 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
+import openvino as ov
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_networks import branched, problem_of
+from small_networks import branched, overlapping_plan, problem_of, write_network
+from typer.testing import CliRunner
 
 from loadmaster import api
-from loadmaster.errors import InputError
-from loadmaster.problem import Pipeline, Placement
+from loadmaster.cli import app
+from loadmaster.errors import InfeasibleError, InputError
+from loadmaster.problem import Pipeline, Placement, evaluate
 from loadmaster.runtime import OverlapFit, cut, predict
 from loadmaster.runtime.openvino import DeviceSpec, parse_devices
-from loadmaster.runtime.ray import _reaper, connected, devices_of_nodes, fit_hops, slow_devices
+from loadmaster.runtime.ray import (
+    Needs,
+    _reaper,
+    better_plan,
+    connected,
+    devices_of_nodes,
+    fit_hops,
+    joined,
+    memory_of_this_node,
+    needs_of,
+    place_on,
+    segments,
+    slow_devices,
+)
 
 
 def test_a_device_of_a_node_is_named_by_both_and_read_back_from_a_plan():
@@ -63,6 +80,19 @@ def test_devices_of_other_machines_need_their_cluster(tmp_path):
         api.profile(branched(tmp_path / "net.xml"), parse_devices(["left/cpu", "right/cpu"]))
 
 
+def test_placing_anew_needs_a_cluster_and_says_so(tmp_path):
+    network = branched(tmp_path / "net.xml")
+    overlapping_plan(network, Pipeline()).save(tmp_path / "plan.json")
+    result = CliRunner().invoke(app, ["run", str(network), "--plan", str(tmp_path / "plan.json"), "--replan"])
+    assert result.exit_code == 2
+    assert "name their Ray cluster (--on)" in result.output
+    with (
+        api.open_plan(network, tmp_path / "plan.json") as net,
+        pytest.raises(InputError, match="replan=True"),
+    ):
+        net.replan()
+
+
 def test_ray_is_not_imported_by_what_does_not_use_it():
     code = (
         "import sys, loadmaster.cli, loadmaster.api, loadmaster.runtime.openvino, loadmaster.runtime.ray, "
@@ -89,8 +119,6 @@ def test_a_link_is_found_again_in_the_times_that_it_gives(latency, rate, noise):
 
 def test_a_slow_link_is_what_a_stream_over_it_takes(tmp_path):
     """After the first request there is one whenever the link has brought another tensor."""
-    from dataclasses import replace
-
     problem = problem_of(branched(tmp_path / "net.xml"))
     problem = replace(problem, model=Pipeline())
     half = (problem.graph.position >= problem.n // 2).astype(np.int32)
@@ -150,6 +178,91 @@ def test_a_node_slower_than_measured_is_named_and_only_that(tmp_path, factors):
     assert [finding.rule for finding in found] == ["slow-node"] * len(slow)
     for finding, (device, node) in zip(found, slow.items(), strict=True):
         assert f"device {device!r} on node {node!r}" in finding.text
+
+
+def test_a_slow_node_comes_with_the_plan_that_is_better_at_its_pace(tmp_path):
+    problem = replace(problem_of(branched(tmp_path / "net.xml")), model=Pipeline())
+    half = Placement((problem.graph.position >= problem.n // 2).astype(np.int32))
+    placed = []
+
+    def place(given):
+        placed.append(given)
+        return api.place(given, "local-search", evaluations=2000, seed=0)
+
+    plan, text = better_plan(problem, half, {"B": 4.0}, place)
+    assert np.allclose(placed[0].time, problem.time * [1.0, 4.0, *[1.0] * (problem.devices - 2)])
+    now = evaluate(placed[0], half).cost
+    assert plan.document["cost"] < now
+    assert evaluate(placed[0], plan.placement()).cost == plan.document["cost"]
+    assert f"(predicted, {now / plan.document['cost']:.2f}x)" in text
+    same, text = better_plan(placed[0], plan.placement(), {}, lambda given: plan.solution())
+    assert same is None
+    assert "no plan is better" in text
+
+
+def test_what_is_left_keeps_its_pins_and_what_was_pinned_to_the_dead_is_free(tmp_path):
+    problem = problem_of(branched(tmp_path / "net.xml"), 3)
+    pin = problem.pin.copy()
+    pin[:2] = (0, 2)
+    pinned = replace(problem, pin=pin)
+    names = list(problem.cluster.names)
+
+    def place(given):
+        return api.place(given, "single", evaluations=10)
+
+    rest, _ = place_on(pinned, names[:2], place)
+    assert rest.pin[:2].tolist() == [0, -1]
+    assert rest.forbidden.tolist() == [[False, False, True]] * problem.n
+    _, solution = place_on(pinned, names[2:], place)
+    assert (solution.placement.device == 2).all()
+    tight = replace(problem, capacity=np.full(problem.devices, problem.memory.sum() / 2))
+    with pytest.raises(InfeasibleError, match="the model cannot go on"):
+        place_on(tight, names[:1], place)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0, 4e6), st.floats(0, 1e4))
+def test_parts_of_a_model_are_all_of_it_in_order_and_fit_where_one_op_does(weights, room, largest):
+    needs = Needs(tuple(f"op{i}" for i in range(len(weights))), tuple(weights), largest)
+    parts = segments(needs, "A", room)
+    assert [op for part in parts for op in part.ops] == list(needs.names)
+    assert all(part.ops for part in parts)
+    at = dict(zip(needs.names, weights, strict=True))
+    for part in parts:
+        held = Needs(part.ops, tuple(at[op] for op in part.ops), largest)
+        heavy = [op for op in part.ops if at[op] > 0]
+        assert held.profiling() <= room * (1 + 1e-9) + 1e-6 or len(heavy) <= 1
+    if needs.profiling() <= room:
+        assert len(parts) == 1
+
+
+def test_the_counters_of_parts_are_those_of_the_whole():
+    def node(name, seconds, readers):
+        return {"name": name, "kind": "x", "seconds": seconds, "originals": [name], "readers": readers}
+
+    first = {
+        "nodes": [node("a", 1.0, ["b"]), node("b", 2.0, [])],
+        "wall": [3.0, 4.0, 9.0],
+        "dropped": 1,
+        "memory": 10,
+    }
+    second = {"nodes": [node("a", 5.0, [])], "wall": [1.0, 1.5], "dropped": 0, "memory": 5}
+    found = joined([first, second])
+    assert [n["name"] for n in found["nodes"]] == ["0:a", "0:b", "1:a"]
+    assert found["nodes"][0]["readers"] == ["0:b"]
+    assert (found["wall"], found["dropped"], found["memory"]) == ([4.0, 5.5], 1, 15)
+
+
+def test_weights_are_counted_once_and_as_f32(tmp_path):
+    model = ov.Core().read_model(str(write_network(tmp_path / "net.xml", blocks=2)))  # f16 in the file
+    needs = needs_of(model)
+    assert sum(needs.weights) == pytest.approx(2 * 2 * 4 * (8 * 8 * 9 + 8))
+    assert needs.largest == 4 * 8 * 16 * 16
+    assert not any("weight" in name for name in needs.names)
+
+
+def test_a_node_has_no_more_free_than_it_may_use():
+    limit, free = memory_of_this_node()
+    assert 0 < free <= limit
 
 
 def test_what_a_killed_command_leaves_of_its_cluster_is_ended(tmp_path):

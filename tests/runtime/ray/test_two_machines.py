@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import signal
+import threading
 import time
+import urllib.request
+from dataclasses import replace
 
 import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13 as ops
+from rich.console import Console
 
 import loadmaster
 from loadmaster import api
-from loadmaster.errors import InputError, WorkerError
+from loadmaster.errors import InputError, RunError, WorkerError
 from loadmaster.optimize import optimize
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline, Placement, Solution, evaluate
 from loadmaster.runtime import cut
-from loadmaster.runtime.ray import RaySession, Spread, add_local_node, profile_model
+from loadmaster.runtime.ray import RaySession, Spread, add_local_node, needs_of, profile_model
 
 ON, NAMES = "local:2", ["node1/cpu", "node2/cpu"]
 
@@ -59,6 +65,42 @@ def test_devices_are_profiled_where_they_are_and_links_are_measured(
     again = profile_model(network, devices, clock="core", session=session, cache=cache)
     assert again.cached
     assert again.links == profile.links
+
+
+def test_a_model_that_fits_on_no_node_is_profiled_in_parts_and_placed(
+    session, network, devices, profile, monkeypatch
+):
+    """Nodes that say they have little room: no part that is sent is the whole, and every op is known in the end."""
+    host = session.worker.host
+    needs = needs_of(host.model)
+    before = dict(host.actors.sent)
+    whole = sum(needs.weights)
+    monkeypatch.setattr(host, "_room", lambda device: needs.profiling() / 2)
+    found = profile_model(network, devices, clock="core", session=session)
+    for name in NAMES:
+        parts, one = found.profiles[name], profile.profiles[name]
+        assert parts.parts > 1 == one.parts
+        assert parts.memory >= 0
+        assert parts.wall > 0
+        heavy = {op for op in host_ops(host.model) if "conv" in op}
+        assert heavy <= set(parts.seconds) | {op for group in parts.fused for op in group}
+        assert host.actors.sent[name] - before[name] >= whole / 2  # f16 in the file: all weights went there
+    problem = found.problem(model=Pipeline())
+    assert np.isfinite(problem.time).all()
+    assert np.isfinite(problem.capacity).all()
+    solution = api.place(problem, evaluations=200)
+    plan = Plan.from_solution(problem, solution)
+    monkeypatch.setattr(host, "_room", lambda device: 1.0)
+    with pytest.raises(RunError, match=r"node 'node1' has no room for the whole model"):
+        session.alone(NAMES[0])
+    monkeypatch.undo()
+    assert api.run(network, plan, samples=3, clock="core", on=ON, baselines=False).document()["lines"][0][
+        "verified"
+    ]
+
+
+def host_ops(model):
+    return [node.get_friendly_name() for node in model.get_ordered_ops()]
 
 
 @pytest.mark.parametrize("how", ["concurrent", "pipeline"])
@@ -163,6 +205,122 @@ def test_a_device_that_dies_is_named_or_replaced(profile, network, machines, rep
             assert {piece.device for piece in net.running.pieces} == {NAMES[0]}
         for value, outputs in zip(x, answers, strict=False):
             np.testing.assert_allclose(outputs[0], expected(value)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("replan", [False, True])
+def test_run_names_the_node_that_died_or_goes_on_without_it(profile, network, machines, monkeypatch, replan):
+    """It dies between verifying and measuring."""
+    from loadmaster.report import run_tables
+    from loadmaster.runtime.ray import _plans
+
+    problem = profile.problem(model=Pipeline())
+    plan = plan_of(problem, halves(problem))
+    kills = [NAMES[1]]
+    measured = _plans._measured
+
+    def dying(session, placed, *more):
+        placed.verify()
+        while kills:
+            actors = session.worker.host.actors
+            os.kill(actors.all(lambda handle: handle.hello.remote())[kills.pop()]["pid"], signal.SIGKILL)
+        return measured(session, placed, *more)
+
+    monkeypatch.setattr(_plans, "_measured", dying)
+    if not replan:
+        with pytest.raises(WorkerError, match=r"node 'node2' \(device 'node2/cpu'\) died"):
+            api.run(network, plan, samples=3, clock="core", on=ON)
+        return
+    found = api.run(network, plan, samples=3, clock="core", on=ON, replan=True)
+    document = found.document()
+    (change,) = document["replanned"]
+    assert (change["nodes"], change["lost"], change["devices"]) == (("node2",), (NAMES[1],), (NAMES[0],))
+    assert change["seconds"] > 0
+    assert [line["name"] for line in document["lines"]] == ["plan", f"{NAMES[0]} alone"]
+    assert document["lines"][0]["verified"]
+    assert set(found.now.document["placement"].values()) == {NAMES[0]}
+    assert document["predicted"] == found.now.document["cost"] == change["cost"]
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(run_tables(document))
+    assert "node 'node2' died: placed anew on node1/cpu in" in console.export_text()
+
+
+def test_a_plan_over_two_nodes_is_watched_and_told_of_a_node_that_dies(
+    profile, network, machines, monkeypatch
+):
+    """The page's state, from the first request to after the change."""
+    from loadmaster.api import _watching
+
+    problem = profile.problem(model=Pipeline())
+    stop, states, nets = threading.Event(), [], []
+    opened = _watching.open_plan
+    monkeypatch.setattr(_watching, "open_plan", lambda *a, **k: nets.append(opened(*a, **k)) or nets[0])
+
+    def killing(url):
+        def go():
+            end = time.monotonic() + 100
+            while time.monotonic() < end:
+                with urllib.request.urlopen(url + "state.json", timeout=30) as answer:
+                    states.append(json.load(answer))
+                now = states[-1]
+                if len(states) > 1 and now["events"] and now["requests"] > kill_at + 20:
+                    break
+                if not kills and now["requests"] > 20 and all(d["measured"] for d in now["devices"]):
+                    kills.append(nets[0].running._actors.handles[NAMES[1]].hello.remote())
+                    import ray
+
+                    os.kill(ray.get(kills[0])["pid"], signal.SIGKILL)
+                time.sleep(0.1)
+            stop.set()
+
+        threading.Thread(target=go, daemon=True).start()
+
+    kills, kill_at = [], 20
+    last = api.watch(
+        network, plan_of(problem, halves(problem)), on=ON, replan=True, started=killing, stop=stop
+    )
+    before = next(
+        state for state in states if all(d["measured"] for d in state["devices"]) and state["devices"]
+    )
+    assert [(d["name"], d["node"]) for d in before["devices"]] == [(NAMES[0], "node1"), (NAMES[1], "node2")]
+    assert all(0 <= d["busy"] <= 1 and d["queue"] >= 0 for d in before["devices"])
+    (event,) = last["events"]
+    assert "node 'node2' died: placed anew on node1/cpu" in event["text"]
+    assert [d["name"] for d in last["devices"]] == [NAMES[0]]
+    assert last["ended"]
+
+
+def test_a_device_that_joins_is_used_on_request(profile, network, machines, tmp_path, monkeypatch):
+    """A stream is under way; its requests in flight begin again, and all are answered in order."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    problem = profile.problem(model=Pipeline())
+    only = Placement(np.zeros(problem.n, np.int32))
+    expected = reference(network)
+    x = [np.random.default_rng(i).normal(size=(1, 8, 12, 12)).astype(np.float32) for i in range(9)]
+    first = replace(problem, forbidden=np.eye(2, dtype=bool)[[1]].repeat(problem.n, axis=0))
+    with loadmaster.open(network, plan_of(first, only), on=ON, replan=True) as net:
+        for number, outputs in enumerate(net.stream(x)):
+            np.testing.assert_allclose(outputs[0], expected(x[number])[0], rtol=1e-4, atol=1e-5)
+            if number == 3:
+                change = net.replan(["third=cpu:node=node2"])
+                assert change.joined == ("third",)
+                assert not change.nodes
+            if number == 5:
+                pid = net.running._actors.all(lambda handle: handle.hello.remote())["third"]["pid"]
+                os.kill(pid, signal.SIGKILL)
+        grown = net.running.problem
+        assert grown.cluster.names == (*problem.cluster.names, "third")
+        assert grown.time.shape == (problem.n, 3)
+        assert grown.time[:, 2].sum() > 0
+        assert np.isfinite(grown.capacity).all()
+        assert (grown.latency[2, :2] > 0).any()
+        again = net.replan()  # its node is there, so that it may be used again
+        assert again.joined == ("third",)
+        np.testing.assert_allclose(net(x[0])[0], expected(x[0])[0], rtol=1e-4, atol=1e-5)
+    with (
+        loadmaster.open(network, plan_of(problem, halves(problem)), on=ON) as net,
+        pytest.raises(InputError, match="replan=True"),
+    ):
+        net.replan()
 
 
 def test_compare_gives_the_same_rows_on_a_cluster(machines):

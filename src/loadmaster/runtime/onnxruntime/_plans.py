@@ -186,6 +186,8 @@ def open_plan(
     plan: str | Path | Plan,
     devices: Sequence[DeviceSpec] | None = None,
     shapes: Shapes = (),
+    *,
+    slots: int | None = None,
 ) -> Net:
     """An ONNX model ready to run by a plan, in this process; a plan of ``serial`` runs one submodel at a time.
 
@@ -202,5 +204,5 @@ def open_plan(
     flat = FlatModel(model, shapes)
     serial = isinstance(loaded.problem().model, Serial)
     pieces = flat.pieces(loaded.document["placement"]) if serial else pieces_of(loaded)
-    slots = 1 if serial else len({piece.device for piece in pieces}) + 1
+    slots = slots or (1 if serial else len({piece.device for piece in pieces}) + 1)
     return OnnxRuntimeNet(flat, OverlappedSessions(flat, specs, pieces, slots=slots))

@@ -25,6 +25,7 @@ from loadmaster.runtime.openvino._plans import (
     overlapping_cores,
     run_plan,
     serial_lines,
+    verify_plan,
 )
 from loadmaster.runtime.openvino._session import OpenVinoSession
 from loadmaster.runtime.openvino._submodels import Submodel, cut_model
@@ -61,4 +62,5 @@ __all__ = [
     "run_plan",
     "serial_lines",
     "single",
+    "verify_plan",
 ]

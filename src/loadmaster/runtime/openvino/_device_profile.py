@@ -38,6 +38,10 @@ class DeviceProfile:
     unmapped: float
     """Share of the counted time that belongs to no op."""
     unsupported: Sequence[str] = ()
+    memory: float = 0.0
+    """Bytes by which the process grew while the model was compiled and run; 0 where nobody looked."""
+    parts: int = 1
+    """In how many parts it was measured, one after another, because it did not fit."""
     made: float = 0.0
     """When, in seconds since 1970."""
 
@@ -56,7 +60,6 @@ def measure_profile(
     BusyError : other work disturbed most runs.
     """
     spec = next(spec for spec in session.devices if spec.name == name)
-    unsupported = [op for op in session.worker.ask("unsupported", device=name) if op in graph.index]
     counters = session.worker.ask(
         "profile", device=name, repeats=repeats, clock=session.clock, seconds=seconds
     )
@@ -65,7 +68,10 @@ def measure_profile(
             f"the machine is too busy to profile device {name!r}: {counters['dropped']} runs were disturbed, "
             f"{len(counters['wall'])} were not; stop other work, or try later"
         )
-    return map_counters(counters, graph, spec.text, unsupported=unsupported)
+    found = counters.get("unsupported")
+    if found is None:
+        found = session.worker.ask("unsupported", device=name)
+    return map_counters(counters, graph, spec.text, unsupported=[op for op in found if op in graph.index])
 
 
 def map_counters(
@@ -109,6 +115,8 @@ def map_counters(
         placed * share,
         lost * share,
         list(unsupported),
+        float(counters.get("memory", 0.0)),
+        int(counters.get("parts", 1)),
         time.time(),
     )
 

@@ -15,7 +15,7 @@ from loadmaster.graph.openvino import openvino_model
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline
 from loadmaster.runtime._host import Arrays
-from loadmaster.runtime._plan_runs import pieces_of
+from loadmaster.runtime._plan_runs import Change, pieces_of
 from loadmaster.runtime.openvino._devices import Devices, DeviceSpec, require_here
 from loadmaster.runtime.openvino._overlapped import Overlapped
 from loadmaster.runtime.openvino._plans import devices_of, fitted
@@ -88,6 +88,22 @@ class Net:
             found.append(array)
         return found
 
+    def replan(self, devices: Iterable[DeviceSpec | str] = ()) -> Change:
+        """Place the model anew, on several machines: without devices that died, with those of them whose nodes are
+        back, with other ``devices`` that are given (of nodes that have joined), and with slow ones at their pace.
+
+        Raises
+        ------
+        InputError : the plan was not opened with ``on=…, replan=True``, or a node is not there.
+        """
+        if not hasattr(self._running, "replan"):
+            raise InputError(
+                "a plan is placed anew on several machines: open it with on= and replan=True", option="--on"
+            )
+        found: Change = self._running.replan(devices)
+        self.submodels = self._running.submodels
+        return found
+
     def close(self) -> None:
         """End the devices' threads; what is in flight fails."""
         self._running.close()
@@ -123,6 +139,7 @@ def open_plan(
     shapes: Mapping[str, Sequence[int]] | Iterable[str] = (),
     *,
     values: Mapping[str, Any] | Iterable[str] = (),
+    slots: int | None = None,
 ) -> Net:
     """A model ready to run by a plan of ``optimize`` (or of ``place``, under ``concurrent`` or ``pipeline``).
 
@@ -148,5 +165,5 @@ def open_plan(
     require_here(specs)
     read = openvino_model(model, given)
     pieces = pieces_of(loaded)
-    slots = len({piece.device for piece in pieces}) + 1
-    return Net(read, Overlapped(read, Devices(specs), pieces, slots=slots))
+    count = len({piece.device for piece in pieces}) + 1
+    return Net(read, Overlapped(read, Devices(specs), pieces, slots=slots or count))

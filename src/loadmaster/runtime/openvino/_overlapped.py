@@ -168,6 +168,31 @@ class Overlapped:
         """End the threads."""
         self._flow.close()
 
+    # -- for those who watch ---------------------------------------------------------------------------------
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """What runs."""
+        return [part.piece for part in self._parts]
+
+    def queues(self) -> dict[str, int]:
+        """Device -> submodels that could run there or do."""
+        return self._flow.queues()
+
+    def observed(self) -> list[Span]:
+        """The last runs of submodels, in seconds since 1970."""
+        offset = time.time() - time.perf_counter()
+        return [
+            {
+                "device": self._parts[job].piece.device,
+                "submodel": job,
+                "request": request,
+                "start": start + offset,
+                "end": end + offset,
+            }
+            for request, job, start, end in self._flow.ran()
+        ]
+
     # -- for Python ------------------------------------------------------------------------------------------
 
     def run(self, inputs: Arrays) -> list[npt.NDArray[Any]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from loadmaster.errors import InputError, RunError
 from loadmaster.graph import Network, load_onnx, load_openvino
@@ -14,10 +14,11 @@ from loadmaster.graph.openvino import openvino_model
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Serial
 from loadmaster.runtime._cores import allowed_cores
-from loadmaster.runtime._lint import lint
+from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._plan_runs import Line, PlanRun, measuring, pieces_of
 from loadmaster.runtime._session import SAMPLES, SECONDS
 from loadmaster.runtime._tolerance import Tolerance
+from loadmaster.runtime._verifying import Verification
 from loadmaster.runtime.openvino._devices import DeviceSpec
 from loadmaster.runtime.openvino._overlapped import cores_of
 from loadmaster.runtime.openvino._session import OpenVinoSession
@@ -32,6 +33,7 @@ __all__ = [
     "overlapping_cores",
     "run_plan",
     "serial_lines",
+    "verify_plan",
 ]
 
 STREAM = 32
@@ -138,6 +140,71 @@ def _tolerance_of(plan: Plan) -> Tolerance | None:
         raise InputError(f"{plan.source}: {error}") from None
 
 
+class _Ready(NamedTuple):
+    """A plan that fits its model, and how it is run."""
+
+    plan: Plan
+    specs: tuple[DeviceSpec, ...]
+    shapes: Any
+    findings: list[Finding]
+    how: str
+    options: dict[str, Any]
+    cores: list[int] | None
+
+
+def _ready(
+    model: str | Path,
+    plan: Plan,
+    devices: Sequence[DeviceSpec] | None,
+    shapes: Mapping[str, Sequence[int]] | Iterable[str],
+) -> _Ready:
+    shapes = plan.given(shapes)
+    network, plan = fitted(model, plan, shapes)
+    specs = tuple(devices) if devices else devices_of(plan)
+    names = plan.document["placement"]
+    for device in sorted(set(names.values()) - {spec.name for spec in specs}):
+        raise InputError(
+            f"{plan.source}: uses device {device!r}: say what to run it on, e.g. the device {device}=cpu",
+            option="--device",
+        )
+    findings = lint(plan.problem(), plan.placement(), network)
+    errors = [finding for finding in findings if finding.level == "error"]
+    if errors:
+        raise RunError(f"{plan.source}: {errors[0].text}")
+    problem = plan.problem()
+    how, options = how_to_run(problem.model)
+    cores = None
+    if how == "hetero":
+        options["placement"] = names
+    else:
+        options["pieces"] = pieces_of(plan)
+        cores = overlapping_cores(specs)
+    return _Ready(plan, specs, shapes, findings, how, options, cores)
+
+
+def verify_plan(
+    model: str | Path,
+    plan: Plan,
+    devices: Sequence[DeviceSpec] | None = None,
+    shapes: Mapping[str, Sequence[int]] | Iterable[str] = (),
+    *,
+    tolerance: Tolerance | str | None = None,
+) -> Verification:
+    """Compare the outputs of a plan with those of the unplaced model, and nothing more.
+
+    Raises
+    ------
+    InputError : the plan is for another model, or its devices are not there.
+    RunError : it does not run, or gives other outputs than the unplaced model.
+    """
+    ready = _ready(model, plan, devices, shapes)
+    tolerance = _tolerance_of(plan) if tolerance is None else tolerance
+    with OpenVinoSession(
+        model, ready.specs, ready.shapes, cores=ready.cores, clock="core", tolerance=tolerance
+    ) as session:
+        return session.load(ready.how, **ready.options).verify()
+
+
 def run_plan(
     model: str | Path,
     plan: Plan,
@@ -163,32 +230,12 @@ def run_plan(
     """
     until = time.monotonic() + budget
     say("comparing outputs with those of the unplaced model")
-    shapes = plan.given(shapes)
-    network, plan = fitted(model, plan, shapes)
-    specs = tuple(devices) if devices else devices_of(plan)
-    names = plan.document["placement"]
-    for device in sorted(set(names.values()) - {spec.name for spec in specs}):
-        raise InputError(
-            f"{plan.source}: uses device {device!r}: say what to run it on, e.g. the device {device}=cpu",
-            option="--device",
-        )
-    findings = lint(plan.problem(), plan.placement(), network)
-    errors = [finding for finding in findings if finding.level == "error"]
-    if errors:
-        raise RunError(f"{plan.source}: {errors[0].text}")
-    problem = plan.problem()
-    how, options = how_to_run(problem.model)
-    cores = None
+    ready = _ready(model, plan, devices, shapes)
+    specs, cores, findings, how = ready.specs, ready.cores, ready.findings, ready.how
     tolerance = _tolerance_of(plan) if tolerance is None else tolerance
-    if how == "hetero":
-        options["placement"] = names
-    else:
-        options["pieces"] = pieces_of(plan)
-        cores = overlapping_cores(specs)
-    with OpenVinoSession(
-        model, specs, shapes, cores=cores, clock="wall" if clock == "auto" else clock, tolerance=tolerance
-    ) as session:
-        placed = session.load(how, **options)
+    by = "wall" if clock == "auto" else clock
+    with OpenVinoSession(model, specs, ready.shapes, cores=cores, clock=by, tolerance=tolerance) as session:
+        placed = session.load(how, **ready.options)
         placed.verify()
         lines: list[tuple[str, Any, str]] = [("plan", placed, "")]
         wanted: list[tuple[str, str, dict[str, Any]]] = [
@@ -222,7 +269,7 @@ def run_plan(
                 )
                 for label, candidate, why in lines
             ),
-            float(plan.document["cost"]),
+            float(ready.plan.document["cost"]),
             tuple(findings),
             placed.trace(),
             session.engine,

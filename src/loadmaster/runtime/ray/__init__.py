@@ -12,6 +12,7 @@ from loadmaster.runtime.ray._connection import (
     current,
     local_nodes,
 )
+from loadmaster.runtime.ray._device import memory_of_this_node
 from loadmaster.runtime.ray._links import fit_hops, measure_links
 from loadmaster.runtime.ray._net import Lasting, open_plan
 from loadmaster.runtime.ray._plans import (
@@ -21,9 +22,12 @@ from loadmaster.runtime.ray._plans import (
     profile_model,
     run_plan,
     serial_lines,
+    verify_plan,
 )
+from loadmaster.runtime.ray._replanning import Placing, place_on
+from loadmaster.runtime.ray._segments import Needs, joined, needs_of, segments
 from loadmaster.runtime.ray._session import RaySession
-from loadmaster.runtime.ray._slow import slow_devices
+from loadmaster.runtime.ray._slow import better_plan, slow_devices, slow_factors
 from loadmaster.runtime.ray._spread import Spread
 from loadmaster.runtime.ray._tasks import run_tasks
 
@@ -31,24 +35,34 @@ __all__ = [
     "Actors",
     "Lasting",
     "Machines",
+    "Needs",
     "Node",
+    "Placing",
     "RaySession",
     "Spread",
     "add_local_node",
     "all_cores_lines",
+    "better_plan",
     "connected",
     "current",
     "devices_of_nodes",
     "fit_hops",
     "how_to_run",
+    "joined",
     "local_nodes",
     "measure_links",
+    "memory_of_this_node",
+    "needs_of",
     "open_plan",
     "open_session",
+    "place_on",
     "profile_model",
     "run_plan",
     "run_tasks",
     "see",
+    "segments",
     "serial_lines",
     "slow_devices",
+    "slow_factors",
+    "verify_plan",
 ]

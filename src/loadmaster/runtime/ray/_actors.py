@@ -82,36 +82,45 @@ class Actors:
     """One actor for each device. A context manager: leaving it ends them."""
 
     def __init__(self, machines: Machines, devices: Iterable[DeviceSpec]) -> None:
+        self.machines = machines
+        self.specs: dict[str, DeviceSpec] = {}
+        self.handles: dict[str, Any] = {}
+        self._dead: set[str] = set()
+        self.sent: dict[str, int] = {}
+        """Bytes of submodels that each device was sent."""
+        try:
+            self.add(devices)
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, devices: Iterable[DeviceSpec]) -> None:
+        """One more actor for each of some devices, or a new one for one that was forgotten."""
         import ray
 
-        self.machines = machines
-        self.specs = {spec.name: spec for spec in devices}
-        self._dead: set[str] = set()
-        self.sent: dict[str, int] = dict.fromkeys(self.specs, 0)
-        """Bytes of submodels that each device was sent."""
-        for spec in self.specs.values():
+        given = {spec.name: spec for spec in devices}
+        for spec in given.values():
             if not spec.node:
                 raise InputError(
                     f"device {spec.name!r} names no node: give e.g. {spec.name}={spec.plugin}:node="
-                    f"{machines.nodes()[0].name}",
+                    f"{self.machines.nodes()[0].name}",
                     option="--device",
                 )
         made = ray.remote(DeviceHost)
-        self.handles: dict[str, Any] = {
+        handles = {
             name: made.options(
                 num_cpus=0,
                 max_restarts=0,
                 allow_out_of_order_execution=True,
-                scheduling_strategy=pinned(machines, spec.node),
+                scheduling_strategy=pinned(self.machines, spec.node),
             ).remote(spec)
-            for name, spec in self.specs.items()
+            for name, spec in given.items()
         }
-        try:
-            for name in self.specs:
-                self.get(self.handles[name].hello.remote())
-        except BaseException:
-            self.close()
-            raise
+        self.specs |= given
+        self.handles |= handles
+        self.sent |= dict.fromkeys(given, 0)
+        for name in given:
+            self.get(self.handles[name].hello.remote())
 
     def get(self, refs: Any, limit: float = PATIENCE) -> Any:
         """The answers of calls.

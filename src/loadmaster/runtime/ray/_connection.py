@@ -186,7 +186,16 @@ def _connect(address: str) -> Machines:
             end_nodes(own)
         line = " ".join(str(error).split())[:200]
         raise InputError(f"the Ray cluster {shown(address)} cannot be used ({line})", option="--on") from None
+    _keep_quiet()
     return Machines(address, own)
+
+
+def _keep_quiet() -> None:
+    """Ray prints on standard output that a worker died, in the middle of JSON; our own error says so."""
+    import ray._private.worker as worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
 
 
 def _answers(host: str, port: int, address: str) -> None:

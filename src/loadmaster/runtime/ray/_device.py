@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import platform
+import re
 import resource
 import time
-from collections.abc import Sequence
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +21,65 @@ from loadmaster.files import scratch_folder
 from loadmaster.graph.openvino import one_line
 from loadmaster.runtime._cores import allowed_cores, pin
 from loadmaster.runtime._measuring import run_queue_waits
-from loadmaster.runtime.openvino import Devices, DeviceSpec, available
+from loadmaster.runtime.openvino import Devices, DeviceSpec, available, draw_inputs
 from loadmaster.runtime.openvino import read_counters as counters_of
 
 __all__ = ["DeviceHost", "memory_of_this_node", "seen_here"]
 
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Of a container, by cgroup v2 and v1."""
+LIMITS = (
+    ("/sys/fs/cgroup/memory.max", "memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+"""Of a container, by cgroup v2 and v1: its limit, and beside it what is used."""
+KEPT = 10_000
+"""Runs of submodels that are remembered, if nobody asks for them."""
 
 
-def memory_of_this_node() -> float:
-    """Bytes that a process may use here: of the machine, of its cgroup, or of its own limit, whichever is least."""
-    found = [float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")]
-    for name in (*LIMITS, *_own_limits()):
+def memory_of_this_node() -> tuple[float, float]:
+    """Bytes that a process may use here at most, and those of them that are free.
+
+    Of the machine, of its cgroups, or by the limit of the process, whichever is least.
+    """
+    page = float(os.sysconf("SC_PAGE_SIZE"))
+    limits = [(page * os.sysconf("SC_PHYS_PAGES"), _available())]
+    for name, used in (*LIMITS, *_own_limits()):
         try:
             text = Path(name).read_text().strip()
         except OSError:
             continue
         if text.isdecimal():
-            found.append(float(text))
-    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+            limits.append((float(text), float(text) - _held(Path(name).parent, used)))
+    for kind, field in ((resource.RLIMIT_AS, 0), (resource.RLIMIT_DATA, 5)):
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY:
-            found.append(float(soft))
-    return min(found)
+            own = float(Path("/proc/self/statm").read_text().split()[field]) * page
+            limits.append((float(soft), soft - own))
+    return min(limit for limit, _ in limits), max(0.0, min(free for _, free in limits))
 
 
-def _own_limits() -> list[str]:
-    """The files in which the cgroups of this process keep their limit."""
+def _available() -> float:
+    """Bytes of the machine that are free, or can be."""
+    try:
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
+    except OSError:
+        found = None
+    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 1024.0 * int(found[1]) if found else float(pages)
+
+
+def _held(group: Path, used: str) -> float:
+    """Bytes that a cgroup uses and cannot give back: files that were read are not counted."""
+    try:
+        held = float((group / used).read_text())
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return 0.0
+    cached = [stat[name] for name in ("total_inactive_file", "inactive_file") if name in stat]
+    return max(0.0, held - float(cached[0] if cached else 0.0))
+
+
+def _own_limits() -> list[tuple[str, str]]:
+    """The files in which the cgroups of this process keep their limit, and what is used of it."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -54,10 +88,24 @@ def _own_limits() -> list[str]:
     for line in lines:
         _, kinds, path = line.split(":", 2)
         if kinds == "":
-            found.append(f"/sys/fs/cgroup{path}/memory.max")
+            found.append((f"/sys/fs/cgroup{path}/memory.max", "memory.current"))
         elif "memory" in kinds.split(","):
-            found.append(f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes")
+            found.append((f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes", "memory.usage_in_bytes"))
     return found
+
+
+def resident() -> tuple[int, int]:
+    """Bytes of this process in memory, now and at most since :func:`forget_peak`."""
+    text = Path("/proc/self/status").read_text()
+    now, peak = (re.search(rf"^{name}:\s+(\d+) kB", text, re.M) for name in ("VmRSS", "VmHWM"))
+    return (1024 * int(now[1]), 1024 * int(peak[1])) if now and peak else (0, 0)
+
+
+def forget_peak() -> None:
+    """Give back what is free, and count the peak from here on."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def seen_here() -> dict[str, Any]:
@@ -66,10 +114,12 @@ def seen_here() -> dict[str, Any]:
 
     import loadmaster
 
+    limit, free = memory_of_this_node()
     return {
         "devices": available(),
         "cores": allowed_cores(),
-        "memory": memory_of_this_node(),
+        "memory": limit,
+        "free": free,
         "host": platform.node(),
         "loadmaster": loadmaster.__version__,
         "openvino": openvino.__version__,
@@ -90,7 +140,7 @@ class DeviceHost:
         self._folder = scratch_folder()
         self._ready: dict[tuple[str, int], tuple[Any, Any]] = {}
         self._models: dict[tuple[str, int], Any] = {}
-        self._spans: list[dict[str, Any]] = []
+        self._spans: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.received = 0
 
     def hello(self) -> dict[str, Any]:
@@ -159,6 +209,7 @@ class DeviceHost:
         found = [np.array(tensor.data) for tensor in infer.output_tensors]
         self._spans.append(
             {
+                "key": key,
                 "submodel": number,
                 "device": self.spec.name,
                 "request": request,
@@ -171,7 +222,8 @@ class DeviceHost:
 
     def spans(self) -> list[dict[str, Any]]:
         """What ran since this was asked last, by the clock of this node."""
-        found, self._spans = self._spans, []
+        found = list(self._spans)
+        self._spans.clear()
         return found
 
     def waited(self) -> dict[str, float]:
@@ -189,9 +241,26 @@ class DeviceHost:
     # -- profiling -------------------------------------------------------------------------------------------
 
     def counters(self, key: str, repeats: int, clock: str, seconds: float) -> dict[str, Any]:
-        """Of a whole model that was loaded to be kept."""
-        return counters_of(self._models[key, 0], self.devices, self.spec.name, repeats, clock, seconds)
+        """Of a model that was loaded to be kept, with the bytes that it takes and the ops that it cannot run."""
+        model = self._models[key, 0]
+        unsupported = list(self.devices.unsupported(model, self.spec.name))
+        memory = self._footprint(model)
+        found = counters_of(model, self.devices, self.spec.name, repeats, clock, seconds)
+        return {**found, "memory": memory, "unsupported": unsupported}
 
-    def unsupported(self, key: str) -> Sequence[str]:
-        """Ops of it that this device does not support."""
-        return self.devices.unsupported(self._models[key, 0], self.spec.name)
+    def _footprint(self, model: Any) -> int:
+        """Bytes by which this process grows, at most, while it compiles a model and runs it once."""
+        import openvino as ov
+
+        forget_peak()
+        before, _ = resident()
+        request = self.devices.compile(model, self.spec.name).create_infer_request()
+        for at, array in enumerate(draw_inputs(model, 0)):
+            request.set_input_tensor(at, ov.Tensor(array))
+        request.infer()
+        _, peak = resident()
+        return max(0, peak - before)
+
+    def free(self) -> float:
+        """Bytes that are free on this node."""
+        return memory_of_this_node()[1]

@@ -8,19 +8,23 @@ from typing import Any
 
 import numpy.typing as npt
 
-from loadmaster.errors import InputError
+from loadmaster.errors import InputError, RunError
 from loadmaster.graph.openvino import one_line, openvino_model
 from loadmaster.runtime._host import Executor, ModelHost
 from loadmaster.runtime._pieces import DATA, Piece
 from loadmaster.runtime._worker import Worker
-from loadmaster.runtime.openvino import Devices, DeviceSpec, draw_inputs, single
+from loadmaster.runtime.openvino import Devices, DeviceSpec, cut_model, draw_inputs, single
 from loadmaster.runtime.ray._actors import Actors
 from loadmaster.runtime.ray._connection import Machines
+from loadmaster.runtime.ray._segments import joined, needs_of, segments
 from loadmaster.runtime.ray._spread import Spread
+from loadmaster.units import bytes_text
 
 __all__ = ["RayHost", "RayWorker", "whole"]
 
 _keys = itertools.count()
+PROFILING = 0.8
+"""Of the memory that is free, what a part of a model may take that is profiled."""
 
 
 def whole(model: Any, device: str) -> Piece:
@@ -38,7 +42,8 @@ class RayHost(ModelHost):
         super().__init__()
         self.machines = machines
         self.actors: Actors | None = None
-        self._profiled: dict[str, str] = {}
+        self._measured: dict[str, float] = {}
+        """Device -> bytes that the whole model was measured to take there."""
 
     def open(self, path: str, shapes: dict[str, tuple[int, ...]], devices: list[Any]) -> Mapping[str, str]:
         """Read the model and start the actors."""
@@ -59,6 +64,7 @@ class RayHost(ModelHost):
             if device in self.references.specs:
                 found: Executor = single(self.model, self.references, device=device)
                 return found
+            self._check_room(device)
             items = given.pop("items", 1)
             pieces = [whole(self.model, device)]
             return Spread(self.model, self.actors, pieces, items=items, slots=2 if items > 1 else 1)
@@ -77,31 +83,56 @@ class RayHost(ModelHost):
         """Without the places in OpenVINO's source."""
         return one_line(error)
 
+    def go_on(self) -> list[str]:
+        """Forget the devices that died, and all that was loaded on devices; who died."""
+        assert self.actors is not None
+        gone = self.actors.gone()
+        self.actors.forget(gone)
+        for key in [key for key, made in self.executors.items() if isinstance(made, Spread)]:
+            self.drop(key)
+        return gone
+
     # -- profiling -------------------------------------------------------------------------------------------
 
     def profile(self, device: str, repeats: int, clock: str, seconds: float) -> dict[str, Any]:
-        """Counters of one device, by the actor that is pinned to it."""
+        """Counters of one device, by the actor that is pinned to it; in parts where the whole does not fit there."""
         assert self.actors is not None
-        handle = self.actors.handles[device]
-        found: dict[str, Any] = self.actors.get(
-            handle.counters.remote(self._sent(device), repeats, clock, seconds)
-        )
-        self.actors.get(handle.drop.remote(self._profiled.pop(device)))
-        return found
+        handle, actors = self.actors.handles[device], self.actors
+        pieces = segments(needs_of(self.model), device, PROFILING * self._room(device))
+        parts = [self.model] if len(pieces) == 1 else [part.model for part in cut_model(self.model, pieces)]
+        found = []
+        unsupported: list[str] = []
+        for number, part in enumerate(parts):
+            key, what = (
+                f"whole{next(_keys)}",
+                "the model" if len(parts) == 1 else f"part {number} of the model",
+            )
+            actors.send(device, key, 0, part, what, keep=True)
+            parts[number] = None
+            found.append(actors.get(handle.counters.remote(key, repeats, clock, seconds / len(pieces))))
+            unsupported += found[-1]["unsupported"]
+            actors.get(handle.drop.remote(key))
+        counters = found[0] if len(found) == 1 else joined(found)
+        self._measured[device] = counters["memory"]
+        return {**counters, "unsupported": unsupported, "parts": len(parts)}
 
-    def unsupported(self, device: str) -> list[str]:
-        """Ops that a device does not support."""
+    def _room(self, device: str) -> float:
+        """Bytes that are free for one device of its node."""
         assert self.actors is not None
-        found: list[str] = self.actors.get(self.actors.handles[device].unsupported.remote(self._sent(device)))
-        return found
+        node = self.actors.specs[device].node
+        sharing = sum(spec.node == node for spec in self.actors.specs.values())
+        return float(self.actors.get(self.actors.handles[device].free.remote())) / sharing
 
-    def _sent(self, device: str) -> str:
+    def _check_room(self, device: str) -> None:
+        """Rather an error than a node whose processes are killed."""
         assert self.actors is not None
-        if device not in self._profiled:
-            key = f"whole{next(_keys)}"
-            self.actors.send(device, key, 0, self.model, "the model", keep=True)
-            self._profiled[device] = key
-        return self._profiled[device]
+        needed = self._measured.get(device) or needs_of(self.model).running()
+        room = self._room(device)
+        if needed > room:
+            raise RunError(
+                f"node {self.actors.specs[device].node!r} has no room for the whole model: it takes about "
+                f"{bytes_text(needed)}, and {bytes_text(room)} are free for device {device!r}"
+            )
 
 
 class RayWorker(Worker):

@@ -1,50 +1,76 @@
-"""Nodes that are slower than they were when they were measured."""
+"""Devices that are slower than they were when they were measured, and the plan that would be better then."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadmaster.problem import Problem
-from loadmaster.runtime._lint import Finding
-from loadmaster.runtime._piece_costs import piece_features
-from loadmaster.runtime._pieces import Piece
+import numpy as np
 
-__all__ = ["slow_devices"]
+from loadmaster.errors import NoPlacementError
+from loadmaster.plan import Plan
+from loadmaster.problem import Placement, Problem, evaluate
+from loadmaster.runtime._lint import Finding
+from loadmaster.runtime._piece_costs import paces
+from loadmaster.runtime._pieces import Piece
+from loadmaster.runtime.ray._replanning import Placing, slowed
+from loadmaster.units import seconds_text
+
+__all__ = ["better_plan", "slow_devices", "slow_factors"]
 
 SLOW = 1.5
 """How many times as long as predicted, against the device that keeps to it best: calls and copies are all devices'."""
+WORTH = 0.02
+"""Share of the time that another plan must save to be spoken of."""
+
+
+def slow_factors(
+    problem: Problem, pieces: Sequence[Piece], spans: Sequence[Mapping[str, Any]]
+) -> dict[str, float]:
+    """The devices that are much slower than predicted, and how many times as long they take; all others keep to it."""
+    times = {name: taken / given for name, (taken, given) in paces(problem, pieces, spans).items()}
+    least = max(1.0, min(times.values(), default=1.0))
+    return {name: times[name] / least for name in sorted(times) if times[name] > SLOW * least}
 
 
 def slow_devices(
-    problem: Problem, pieces: Sequence[Piece], spans: Sequence[Mapping[str, Any]], where: Mapping[str, str]
+    problem: Problem,
+    pieces: Sequence[Piece],
+    spans: Sequence[Mapping[str, Any]],
+    where: Mapping[str, str],
+    advice: str = "profile it again with --refresh, and place the model anew",
 ) -> list[Finding]:
-    """What a run says about devices that took much longer than predicted; ``where``: device -> node.
-
-    A device's share of a request is the sum of its submodels, of several requests the median.
-    """
-    expected, _, _ = piece_features(problem, pieces)
-    predicted: dict[str, float] = {}
-    for piece, seconds in zip(pieces, expected.tolist(), strict=True):
-        predicted[piece.device] = predicted.get(piece.device, 0.0) + seconds
-    taken: dict[str, dict[int, float]] = {}
-    for span in spans:
-        requests = taken.setdefault(span["device"], {})
-        requests[span["request"]] = requests.get(span["request"], 0.0) + span["end"] - span["start"]
-    times = {
-        name: statistics.median(requests.values()) / predicted[name]
-        for name, requests in taken.items()
-        if predicted.get(name, 0.0) > 0
-    }
-    least = max(1.0, min(times.values(), default=1.0))
+    """What a run says about devices that took much longer than predicted; ``where``: device -> node."""
     return [
         Finding(
             "slow-node",
             "warning",
-            f"device {name!r} on node {where.get(name, '')!r} takes {times[name]:.1f} times as long as it was measured "
-            "to take: profile it again with --refresh, and place the model anew",
+            f"device {name!r} on node {where.get(name, '')!r} takes {factor:.1f} times as long as it was measured "
+            f"to take: {advice}",
         )
-        for name in sorted(times)
-        if times[name] > SLOW * least
+        for name, factor in slow_factors(problem, pieces, spans).items()
     ]
+
+
+def better_plan(
+    problem: Problem, placement: Placement, factors: Mapping[str, float], place: Placing
+) -> tuple[Plan | None, str]:
+    """The plan that would be better with devices at the pace that was measured, if there is one, and a sentence."""
+    real = slowed(problem, factors)
+    now = evaluate(real, placement).cost
+    try:
+        found = place(real)
+    except NoPlacementError:
+        return None, f"no other plan was found; this one takes {seconds_text(now)} (predicted) at that pace"
+    if found.cost > (1 - WORTH) * now:
+        return None, f"no plan is better by more than {WORTH:.0%} at that pace"
+    moved = ", ".join(
+        f"{int(np.sum(found.placement.device == real.cluster.index[name]))} ops there, not "
+        f"{int(np.sum(placement.device == real.cluster.index[name]))}"
+        for name in factors
+    )
+    text = (
+        f"at that pace a plan with {moved}, takes {seconds_text(found.cost)} instead of {seconds_text(now)} "
+        f"(predicted, {now / found.cost:.2f}x)"
+    )
+    return Plan.from_solution(real, found), text

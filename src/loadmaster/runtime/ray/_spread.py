@@ -37,6 +37,8 @@ class Flight:
     results: dict[int, Any] = field(default_factory=dict)
     """Output of the model -> reference."""
     begun: float = 0.0
+    calls: list[tuple[str, list[int], Any]] = field(default_factory=list)
+    """Of every submodel: its device, the submodels that it waits for, and a reference that is there when it is done."""
 
 
 class Spread:
@@ -61,6 +63,13 @@ class Spread:
         self.latencies: list[float] = []
         self.taken: deque[tuple[float, float]] = deque(maxlen=1000)
         """When the last requests ended, and how long each took."""
+        self.done = 0
+        self._flying: dict[int, Flight] = {}
+
+    @property
+    def key(self) -> str:
+        """What its submodels are called by on the devices."""
+        return self._key
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -72,6 +81,7 @@ class Spread:
         flight = Flight(next(self._count), arrays, begun=time.perf_counter())
         given = {name: ray.put(array) for name, array in zip(self._names, arrays, strict=True)}
         made: dict[tuple[int, Any], Any] = {}
+        calls: dict[int, tuple[str, list[int], Any]] = {}
         left = list(range(len(self._parts)))
         while left:
             ready = [n for n in left if all(s is None or (s, p) in made for s, p in self._parts[n].inputs)]
@@ -81,6 +91,8 @@ class Spread:
                 arguments = [given[port[0]] if s is None else made[s, port] for s, port in part.inputs]
                 call = self._actors.handles[part.piece.device].run.options(num_returns=len(part.outputs))
                 found = call.remote(self._key, number, flight.number, *arguments)
+                sources = sorted({s for s, _ in part.inputs if s is not None})
+                calls[number] = part.piece.device, sources, found[0] if len(part.outputs) > 1 else found
                 for at, port in enumerate(part.outputs):
                     ref = found[at] if len(part.outputs) > 1 else found
                     if at in part.final:
@@ -88,7 +100,25 @@ class Spread:
                     else:
                         made[number, port] = ref
             left = [n for n in left if n not in ready]
+        flight.calls = [calls[number] for number in range(len(self._parts))]
+        self._flying[flight.number] = flight
         return flight
+
+    def queues(self) -> dict[str, int]:
+        """Device -> submodels that could run there or do, of the requests in flight; for another thread to ask."""
+        import ray
+
+        found = dict.fromkeys((piece.device for piece in self.pieces), 0)
+        flying = list(self._flying.values())
+        refs = [ref for flight in flying for _, _, ref in flight.calls]
+        if refs:
+            done, _ = ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
+            there = set(done)
+            for flight in flying:
+                for device, sources, ref in flight.calls:
+                    if ref not in there and all(flight.calls[s][2] in there for s in sources):
+                        found[device] += 1
+        return found
 
     def take(self, flight: Flight, limit: float = PATIENCE) -> list[npt.NDArray[Any]]:
         """The outputs of a request, when it is done.
@@ -98,11 +128,15 @@ class Spread:
         WorkerError : a node died; the message names it.
         """
         order = sorted(flight.results)
-        values = self._actors.get([flight.results[at] for at in order], limit)
+        try:
+            values = self._actors.get([flight.results[at] for at in order], limit)
+        finally:
+            self._flying.pop(flight.number, None)
         # Copies: what is in the object store stays there as long as an array of it does.
         known = dict(zip(order, (np.array(value) for value in values), strict=True))
         ended = time.perf_counter()
         self.taken.append((ended, ended - flight.begun))
+        self.done += 1
         return [
             known[at] if at in known else self._constant(at, flight) for at in range(len(self._model.outputs))
         ]
