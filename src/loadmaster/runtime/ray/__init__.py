@@ -12,6 +12,7 @@ from loadmaster.runtime.ray._connection import (
     current,
     local_nodes,
 )
+from loadmaster.runtime.ray._crew import Call, Crew, cores, crew, run_tasks, shared_actor
 from loadmaster.runtime.ray._links import fit_hops, measure_links
 from loadmaster.runtime.ray._net import Lasting, open_plan
 from loadmaster.runtime.ray._plans import (
@@ -22,21 +23,31 @@ from loadmaster.runtime.ray._plans import (
     run_plan,
     serial_lines,
 )
+from loadmaster.runtime.ray._scheduling import Died, Ended, Event, Hands, Ready, Scheduler
 from loadmaster.runtime.ray._session import RaySession
 from loadmaster.runtime.ray._slow import slow_devices
 from loadmaster.runtime.ray._spread import Spread
-from loadmaster.runtime.ray._tasks import run_tasks
 
 __all__ = [
     "Actors",
+    "Call",
+    "Crew",
+    "Died",
+    "Ended",
+    "Event",
+    "Hands",
     "Lasting",
     "Machines",
     "Node",
     "RaySession",
+    "Ready",
+    "Scheduler",
     "Spread",
     "add_local_node",
     "all_cores_lines",
     "connected",
+    "cores",
+    "crew",
     "current",
     "devices_of_nodes",
     "fit_hops",
@@ -50,5 +61,6 @@ __all__ = [
     "run_tasks",
     "see",
     "serial_lines",
+    "shared_actor",
     "slow_devices",
 ]
