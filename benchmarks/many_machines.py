@@ -364,7 +364,7 @@ def write(page: Page, scope: Scope, rows: list[Row]) -> None:
             page.table(columns, [[row.get(name) for name in columns] for row in mine])
 
 
-STUDY = Study("many_machines", "Two Ray nodes on one machine", cases, write, options)
+STUDY = Study("many_machines", "Two Ray nodes on one machine", cases, write, options, here=True)
 
 if __name__ == "__main__":
     with _held:
