@@ -69,7 +69,9 @@ class Effort:
     told: float = 0.0
     kept: float = 0.0
     work: float = 0.0
-    """Seconds of work of the runs themselves."""
+    """Seconds of work of the runs, the exchange included."""
+    rate: float = 0.0
+    """Evaluations per second of all runs, each by its own time."""
 
 
 def seed_of(seed: int, run: int) -> int:
@@ -161,6 +163,8 @@ def _timed(
     for result in ended:
         effort.told += result.told
         effort.work += result.work
+        if result.solution is not None and result.solution.seconds > 0:
+            effort.rate += result.solution.evaluations / result.solution.seconds
     solutions = [result.solution for result in ended if result.solution is not None]
     left = _from_bulletin(job, found, proved)
     if left is not None and all(left.cost < solution.cost for solution in solutions):

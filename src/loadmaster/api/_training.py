@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +102,7 @@ def _workers(on: str | None, count: int | None) -> Iterator[tuple[Map | None, in
         yield None, count
         return
     with machines(on) as by, by.crew(count) as crew:
-        yield partial(crew.map, ahead=2), crew.workers
+        yield crew.map, crew.workers
 
 
 def _state_of(out: str | Path) -> str:

@@ -25,6 +25,7 @@ from loadmaster.runtime.ray._plans import (
 )
 from loadmaster.runtime.ray._scheduling import Died, Ended, Event, Hands, Ready, Scheduler
 from loadmaster.runtime.ray._session import RaySession
+from loadmaster.runtime.ray._simulated import SimulatedCrew
 from loadmaster.runtime.ray._slow import slow_devices
 from loadmaster.runtime.ray._spread import Spread
 
@@ -42,6 +43,7 @@ __all__ = [
     "RaySession",
     "Ready",
     "Scheduler",
+    "SimulatedCrew",
     "Spread",
     "add_local_node",
     "all_cores_lines",

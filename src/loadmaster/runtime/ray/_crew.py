@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -27,8 +29,9 @@ def cores() -> int:
 class _Worker:
     """One process; it keeps what it has imported, compiled and been sent."""
 
-    def hello(self) -> None:
-        pass
+    def hello(self, paths: Sequence[str]) -> None:
+        """Find modules where the driver finds them, as far as there is such a folder here."""
+        sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
 
     def run(self, function: Callable[..., Any], shared: Any, given: Sequence[Any]) -> Any:
         try:
@@ -111,7 +114,7 @@ class Crew:
     def replace(self, worker: int) -> None:
         """See ``Hands``."""
         self._actors[worker] = self._class.remote()
-        self._calls[self._actors[worker].hello.remote()] = (worker, None)
+        self._calls[self._actors[worker].hello.remote(_paths())] = (worker, None)
 
     def wait(self, seconds: float | None) -> Sequence[Event]:
         """See ``Hands``."""
@@ -143,6 +146,11 @@ class Crew:
         for actor in self._actors.values():
             with suppress(Exception):
                 self._ray.kill(actor)
+
+
+def _paths() -> list[str]:
+    """Where this process finds modules; its own folder by name."""
+    return [path or os.getcwd() for path in sys.path]
 
 
 @contextmanager

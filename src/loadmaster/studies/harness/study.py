@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shlex
@@ -134,6 +135,9 @@ class Study:
         )
         common = {name: given.pop(name) for name in names}
         scope = Scope(common["quick"], common["seeds"], common["workloads"], given)
+        named = self._by_name() if common.get("on") else None
+        if named is not None:
+            return named.main(words, prog=prog)
         try:
             cases = self.cases(scope)
             if not cases:
@@ -153,6 +157,14 @@ class Study:
             page.origin(shlex.join([*prog.split(), *words]), rows)
             print(page)
         return 0 if len(rows) == len(cases) else 130
+
+    def _by_name(self) -> Study | None:
+        """The same study in a module that has a name, which other processes can import, where this is ``__main__``."""
+        main = sys.modules["__main__"]
+        if main.__spec__ is None or getattr(main, "STUDY", None) is not self:
+            return None
+        found: Study = importlib.import_module(main.__spec__.name).STUDY
+        return found
 
     def _parser(self, prog: str) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(prog=prog, description=self.title)
