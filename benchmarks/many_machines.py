@@ -579,7 +579,7 @@ def write(page: Page, scope: Scope, rows: list[Row]) -> None:
             page.table(columns, [[row.get(name) for name in columns] for row in mine])
 
 
-STUDY = Study("many_machines", "Ray nodes on one machine", cases, write, options)
+STUDY = Study("many_machines", "Ray nodes on one machine", cases, write, options, here=True)
 
 if __name__ == "__main__":
     with _held:

@@ -315,7 +315,7 @@ def cases(scope: Scope) -> list[Case]:
     return found
 
 
-STUDY = Study("openvino_runs", "Plans on real devices", cases, options=options)
+STUDY = Study("openvino_runs", "Plans on real devices", cases, options=options, here=True)
 
 if __name__ == "__main__":
     raise SystemExit(STUDY.main())

@@ -371,7 +371,7 @@ def cases(scope: Scope) -> list[Case]:
     return found
 
 
-STUDY = Study("overlapping", "Devices at once", cases, options=options)
+STUDY = Study("overlapping", "Devices at once", cases, options=options, here=True)
 
 if __name__ == "__main__":
     raise SystemExit(STUDY.main())

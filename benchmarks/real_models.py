@@ -606,7 +606,7 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
         )
 
 
-STUDY = Study("real_models", "Other people's models", cases, write, options)
+STUDY = Study("real_models", "Other people's models", cases, write, options, here=True)
 
 if __name__ == "__main__":
     STUDY.main()

@@ -74,7 +74,7 @@ def _drawn(text: str) -> float | None:
     return sorted(found)[1]
 
 
-STUDY = Study("report", "The HTML report", cases, options=options)
+STUDY = Study("report", "The HTML report", cases, options=options, here=True)
 
 if __name__ == "__main__":
     raise SystemExit(STUDY.main())

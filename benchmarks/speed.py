@@ -75,7 +75,7 @@ def hsdag(model: Serial | Concurrent, seconds: float) -> Row:
     return {"updates a minute": 60 * updates / found.seconds, "per CPU minute": 60 * updates / processor}
 
 
-STUDY = Study("speed", "Speed of min-cut and hsdag", cases, options=options)
+STUDY = Study("speed", "Speed of min-cut and hsdag", cases, options=options, here=True)
 
 if __name__ == "__main__":
     raise SystemExit(STUDY.main())

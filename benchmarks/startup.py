@@ -75,7 +75,7 @@ def measured(repeats: int) -> Row:
     }
 
 
-STUDY = Study("startup", "What a small command costs", cases, options=options)
+STUDY = Study("startup", "What a small command costs", cases, options=options, here=True)
 
 if __name__ == "__main__":
     raise SystemExit(STUDY.main())

@@ -120,7 +120,7 @@ def cases(scope: Scope) -> list[Case]:
     ]
 
 
-STUDY = Study("unlike", "Unlike devices", cases, options=options)
+STUDY = Study("unlike", "Unlike devices", cases, options=options, here=True)
 
 if __name__ == "__main__":
     raise SystemExit(STUDY.main())

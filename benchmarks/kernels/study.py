@@ -191,4 +191,4 @@ def nanoseconds(row: Row, method: str) -> float:
     return float(1e9 / row["evaluations"][method] / row["ops"])
 
 
-STUDY = Study("kernels", "Speed of the kernels", cases, write, options)
+STUDY = Study("kernels", "Speed of the kernels", cases, write, options, here=True)

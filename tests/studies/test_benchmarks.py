@@ -37,7 +37,7 @@ def study(program: str):  # type: ignore[no-untyped-def]
 
 def test_the_list_of_programs_is_complete() -> None:
     table = (ROOT / "benchmarks" / "README.md").read_text()
-    assert len(PROGRAMS) == 18
+    assert len(PROGRAMS) == 19
     for program in PROGRAMS:
         assert study(program).name == program
         assert f"`{program}" in table, program
@@ -73,6 +73,8 @@ SMALL = {
     "speed --quick --parts min-cut": "| 1,000 | 1,714 |",
     "coarsening --quick --only resnet-50": "| zoo:resnet-50 | chain | 176 | 38 |",
     "coarsening --quick --placing --evaluations 20": "| zoo:inception-v3 | serial | chain | 20 | 67 |",
+    "scaling --quick --parts tasks,bulletin": "tasks without a result: 0.",
+    "scaling --quick --parts generations --only 64": "| 64 | 264 |",
     "overlapping faults": "failed: injected",
     "unlike --models resnet-50?size=32 --setting half --execution serial --budget 6 --samples 3 --clock core": "A: ",
 }

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from itertools import count
 from typing import Any, NamedTuple, cast, get_type_hints
 
 import msgspec
@@ -44,6 +45,8 @@ def place(
     coarsen: str | Coarsening | None = None,
     evaluator: Evaluator | None = None,
     on_progress: ProgressCallback | None = None,
+    on: str | None = None,
+    workers: int | None = None,
 ) -> Solution:
     """The best placement that a method finds.
 
@@ -59,6 +62,10 @@ def place(
     evaluator : what determines costs instead of the simulation, e.g. a
         :class:`~loadmaster.runtime.MeasuredEvaluator`; not with ``coarsen``.
     on_progress : called with the state of the search about ten times a second.
+    on : a Ray cluster (:func:`machines`): as many runs as it has cores, with different seeds, that tell one another
+        what they find; under a limit of evaluations each has its share and hears nothing, so that the result depends
+        on the seed and the number of runs alone. Not with ``evaluator``.
+    workers : the number of these runs, if not one per core.
 
     Raises
     ------
@@ -76,7 +83,18 @@ def place(
     if budget is None and evaluations is None:
         budget = DEFAULT_SECONDS
     limits = Budget(budget, evaluations)
+    if workers is not None and on is None:
+        raise InputError(
+            f"{workers} workers: they are those of a cluster, so give its address", option="--on"
+        )
     try:
+        if on is not None:
+            if evaluator is not None:
+                raise InputError("what measures costs cannot be sent to a cluster: place without on")
+            from loadmaster.api._together import Job, place_together
+
+            job = Job(problem, placer, groups, start, budget, evaluations, seed, workers or 0)
+            return place_together(on, job, place=place, warm=_warm_both, on_progress=on_progress)
         if budget is not None:
             # What an interrupt is answered with comes first, and is waited for.
             interruptible(lambda left: _warm_answer(problem), finish=True)
@@ -94,6 +112,11 @@ def place(
             problem, budget=Budget(seconds=1.0), seed=seed, start=start, evaluator=evaluator
         )
         return replace(found, method=placer.name, parameters=parameters_of(placer), stopped="interrupted")
+
+
+def _warm_both(placer: Placer, problem: Problem) -> None:
+    _warm_answer(problem)
+    _warm_up(placer, problem)
 
 
 def _warm_answer(problem: Problem) -> None:
@@ -223,11 +246,21 @@ def compare(
     results: list[Solution | NoPlacementError] = []
     if on is not None:
         with machines(on) as by:
-            work = [(problem, placer, budget, evaluations, seed, groups) for placer in placers]
-            for found in by.run_tasks(_compared, work, done=on_done):
-                if not isinstance(found, Solution | NoPlacementError):
-                    raise found
-                results.append(found)
+            ended = count(1)
+            found = by.run_tasks(
+                _compared,
+                [(placer,) for placer in placers],
+                shared=(problem, budget, evaluations, seed, groups),
+                ended=lambda task, result: on_done(next(ended)),
+            )
+        for number in range(len(placers)):
+            if number not in found:  # interrupted
+                break
+            if not isinstance(found[number], Solution | NoPlacementError):
+                raise found[number]
+            results.append(found[number])
+        if not results:
+            raise KeyboardInterrupt
         placers = []
     for placer in placers:
         try:
@@ -254,11 +287,11 @@ def compare(
 
 def _compared(
     problem: Problem,
-    placer: Placer,
     budget: float | None,
     evaluations: int | None,
     seed: int,
     groups: Coarsening | None,
+    placer: Placer,
 ) -> Solution:
     """One row of a comparison, on whatever machine."""
     return place(problem, placer, budget=budget, evaluations=evaluations, seed=seed, coarsen=groups)

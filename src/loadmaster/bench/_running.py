@@ -58,7 +58,8 @@ def bench_cases(plan: Plan) -> list[Case]:
                 key |= {"seconds": plan.seconds} if plan.seconds is not None else {}
                 key |= {"evaluations": plan.evaluations} if plan.evaluations is not None else {}
                 key |= {"seed": seed}
-                cases.append(Case(key, partial(run_case, key, plan.workloads, plan.placements)))
+                run = partial(run_case, key, plan.workloads, plan.placements is not None)
+                cases.append(Case(key, run, finish=partial(_keep, key, plan.placements)))
     return cases
 
 
@@ -68,10 +69,11 @@ def run_bench(
     *,
     fresh: bool = False,
     on_case: Callable[[int, int, str], None] | None = None,
+    on: str | None = None,
 ) -> tuple[list[Row], int]:
-    """Run what is missing; the rows, and how many cases there are."""
+    """Run what is missing, on the cores of a Ray cluster if one is named; the rows, and how many cases there are."""
     cases = bench_cases(plan)
-    return run_cases(cases, Rows(rows, fresh=fresh), on_case=on_case), len(cases)
+    return run_cases(cases, Rows(rows, fresh=fresh), on_case=on_case, on=on), len(cases)
 
 
 @lru_cache(maxsize=1)
@@ -84,8 +86,11 @@ def _problem(name: str, workloads: str | None) -> Problem:
     return problem
 
 
-def run_case(key: Mapping[str, Any], workloads: str | None = None, placements: str | None = None) -> Row:
-    """One method on one instance: cost, bound, when it improved, on what machine and with what versions."""
+def run_case(key: Mapping[str, Any], workloads: str | None = None, submitted: bool = False) -> Row:
+    """One method on one instance: cost, bound, when it improved, on what machine and with what versions.
+
+    With ``submitted`` also a ``submission``, where the placement or the bound is better than what is known.
+    """
     instance = instances()[key["instance"]]
     programs = {key["method"]: key["command"]} if "command" in key else None
     method = find_method(key["method"], programs)
@@ -98,8 +103,8 @@ def run_case(key: Mapping[str, Any], workloads: str | None = None, placements: s
         return {"cost": None, "unsupported": True, "why": str(error), **row}
     except NoPlacementError as error:
         return {"cost": None, "why": str(error), "seconds_taken": time.perf_counter() - began, **row}
-    if placements is not None:
-        _keep(instance, problem, found, key, Path(placements))
+    if submitted:
+        row["submission"] = _submission(instance, problem, found, key)
     history = [[round(point.seconds, 4), point.evaluations, point.cost] for point in found.history]
     step = max(1, -(-len(history) // POINTS))
     return {
@@ -115,18 +120,17 @@ def run_case(key: Mapping[str, Any], workloads: str | None = None, placements: s
     }
 
 
-def _keep(
-    instance: Instance, problem: Problem, found: Solution, key: Mapping[str, Any], folder: Path
-) -> None:
-    """A submission, where the placement or the bound is better than what is known."""
+def _submission(
+    instance: Instance, problem: Problem, found: Solution, key: Mapping[str, Any]
+) -> dict[str, Any] | None:
     known = read_known(instance.name, FOLDER)
     cheaper = known is None or found.cost < known.cost * (1 - CLOSE)
     tighter = known is None or found.bound > known.bound * (1 + CLOSE)
     if not (cheaper or tighter):
-        return
+        return None
     how = f"{key['seconds']:g} s" if "seconds" in key else f"{key['evaluations']:,} evaluations"
     inside = f" ({found.found_by})" if found.found_by and found.found_by != key["method"] else ""
-    document = submission(
+    return submission(
         instance,
         found.placement,
         found.cost,
@@ -134,4 +138,12 @@ def _keep(
         bound=found.bound,
         bound_by=f"{key['method']}: {found.bound_by}" if found.bound_by != key["method"] else found.bound_by,
     )
-    write_submission(document, folder / f"{instance.name}.{key['method']}.{key['seed']}.json")
+
+
+def _keep(key: Mapping[str, Any], placements: str | None, row: Mapping[str, Any]) -> Row:
+    """The row, with its submission in a file."""
+    kept = dict(row)
+    document = kept.pop("submission", None)
+    if document is not None and placements is not None:
+        write_submission(document, Path(placements) / f"{key['instance']}.{key['method']}.{key['seed']}.json")
+    return kept

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from loadmaster.cli._options import Evaluations, Json, read_seconds
+from loadmaster.cli._options import Evaluations, Json, On, read_seconds
 from loadmaster.cli._output import say
 from loadmaster.cli._startup import announce_compiling, start_numba
 from loadmaster.errors import InputError
@@ -198,6 +198,7 @@ def run(
         typer.Option(metavar="FOLDER", help="Write a submission for each value better than the best known."),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Discard the rows of an earlier run.")] = False,
+    on: On = None,
     workloads: Workloads = None,
     as_json: Json = False,
 ) -> None:
@@ -222,7 +223,7 @@ def run(
     start_numba()
     announce_compiling()
     rows, cases = bench.run_bench(
-        plan, Path(out), fresh=fresh,
+        plan, Path(out), fresh=fresh, on=on,
         on_case=lambda number, count, title: typer.echo(f"{number}/{count} {title}", err=True),
     )  # fmt: skip
     if as_json:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from loadmaster.cli._options import Json
+from loadmaster.cli._options import Json, On
 
 __all__ = ["finetune", "pretrain"]
 
@@ -16,7 +16,9 @@ GENERATIONS = 200
 Workers = Annotated[
     int | None,
     typer.Option(
-        min=1, max=1024, help="gdp: number of threads; default: one per core. Results do not depend on it."
+        min=1,
+        max=1024,
+        help="gdp: threads, or workers with --on; default: one per core. Results do not depend on it.",
     ),
 ]
 LogDir = Annotated[str, typer.Option("--log-dir", metavar="DIR", help="Folder for TensorBoard event files.")]
@@ -74,6 +76,7 @@ def pretrain(
     ] = None,
     log_dir: LogDir = "",
     workers: Workers = None,
+    on: On = None,
     as_json: Json = False,
 ) -> None:
     """Train the policy of 'gdp' or 'hsdag' on random graphs and zoo models.
@@ -99,6 +102,7 @@ def pretrain(
                 left_out=leave_out or (),
                 resume=resume,
                 log_dir=log_dir,
+                on=on,
                 on_report=progress,
             )
         if as_json:
@@ -122,6 +126,7 @@ def pretrain(
             context=context,
             log_dir=log_dir,
             workers=workers,
+            on=on,
             on_report=progress,
         )
     if as_json:

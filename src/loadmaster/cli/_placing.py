@@ -65,6 +65,13 @@ def place(
     budget: Time = None,
     evaluations: Evaluations = None,
     seed: Seed = 0,
+    on: On = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=10_000, help="Searches at a time with --on; default: one per core of the cluster."
+        ),
+    ] = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="PLAN", help="Write the plan to this file.")
     ] = None,
@@ -92,6 +99,8 @@ def place(
             parameters=parameters,
             coarsen=coarsen,
             on_progress=progress,
+            on=on,
+            workers=workers,
         )
     if solution.stopped == "interrupted":
         say("interrupted: this is the best placement so far")

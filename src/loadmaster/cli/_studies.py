@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli._options import Json
+from loadmaster.cli._options import Json, On
 
 __all__ = ["plot", "reproduce"]
 
@@ -33,6 +33,7 @@ def reproduce(
         str, typer.Option(metavar="FOLDER", help="Folder for the page, its plots and its data.")
     ] = "docs/reproduction",
     fresh: Annotated[bool, typer.Option("--fresh", help="Discard the results of an earlier run.")] = False,
+    on: On = None,
     as_json: Json = False,
 ) -> None:
     """Reproduce the tables of a paper next to the published ones.
@@ -57,7 +58,7 @@ def reproduce(
     def say(number: int, cases: int, title: str) -> None:
         typer.echo(f"{number}/{cases} {title}", err=True)
 
-    outcome = run(name, scope, out=out, fresh=fresh, command=command, on_case=say)
+    outcome = run(name, scope, out=out, fresh=fresh, command=command, on_case=say, on=on)
     if as_json:
         typer.echo(to_json({"page": str(outcome.page), "cases": outcome.cases, "rows": list(outcome.rows)}))
     else:

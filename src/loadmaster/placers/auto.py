@@ -17,7 +17,7 @@ from loadmaster.errors import InfeasibleError, NoPlacementError, UndecidedError
 from loadmaster.placers.columns.calls import Calls
 from loadmaster.placers.columns.frontier import Frontier
 from loadmaster.placers.cuts.min_cut import MinCut
-from loadmaster.placers.frame.board import Board, using
+from loadmaster.placers.frame.board import Board, board_of, using
 from loadmaster.placers.frame.branching import few_atoms
 from loadmaster.placers.frame.enumeration import MOST, placements_of
 from loadmaster.placers.frame.feasible import first_feasible, prove_infeasible
@@ -144,6 +144,14 @@ def lineup_of(problem: Problem) -> Lineup:
     return Lineup(fitting(rules), fitting(provers), fitting(searchers))
 
 
+def _part_of(lineup: Lineup, number: int, runs: int) -> Lineup:
+    """The members of one of several runs: rules and proofs do not depend on the seed, so that one run does each."""
+    provers = (
+        lineup.provers[number::runs] if lineup.searchers else lineup.provers
+    )  # there must be something to do
+    return Lineup(lineup.rules[number::runs], provers, lineup.searchers)
+
+
 def _slow(problem: Problem, ops: int = LARGE) -> bool:
     """Every move costs a millisecond or more: walks over single ops alone get nowhere, over ``HUGE`` not at all."""
     return isinstance(problem.model, Concurrent) and problem.n > ops
@@ -198,7 +206,7 @@ class Auto:
         if budget == Budget():
             budget = Budget(seconds=SECONDS)
         run = _Run(began, self, problem, budget, seed, start, evaluator, on_progress)
-        lineup = lineup_of(problem)
+        lineup = _part_of(lineup_of(problem), *run.board.part)
         try:
             run.first()
             if budget.evaluations is not None or evaluator is not None:
@@ -247,7 +255,10 @@ class _Run:
         self.settings, self.problem, self.budget, self.seed = settings, problem, budget, seed
         self.start, self.evaluator, self.on_progress = start, evaluator, on_progress
         self.began = began
-        self.board = Board(problem, Bound(0.0, "nothing proved in the time"), max(settings.gap, 0.0), began)
+        # Where it is one of several runs on a problem, the caller has put up its board.
+        self.board = board_of(problem) or Board(
+            problem, Bound(0.0, "nothing proved in the time"), max(settings.gap, 0.0), began
+        )
         self.stopped = "finished"
         self.lanes: list[threading.Thread] = []
         self.simulated = evaluator is None or isinstance(evaluator, SimulatedEvaluator)

@@ -134,5 +134,5 @@ def pieces_of(plan: Plan) -> list[Piece]:
 
 def measuring(ways: int, until: float) -> str:
     """What is said before the plan and its baselines are measured until a time of ``time.monotonic``."""
-    left = max(0.0, until - time.monotonic())
-    return f"outputs are right; measuring {ways} way{'s' * (ways > 1)} to run the model in turns, {left:.0f} s at most"
+    left, many = max(0.0, until - time.monotonic()), "s" if ways > 1 else ""
+    return f"outputs are right; measuring {ways} way{many} to run the model in turns, {left:.0f} s at most"

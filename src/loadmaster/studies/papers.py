@@ -27,6 +27,7 @@ def reproduce(
     fresh: bool = False,
     command: str = "",
     on_case: Callable[[int, int, str], None] | None = None,
+    on: str | None = None,
 ) -> Outcome:
     """Run what is missing of a study and write its page.
 
@@ -36,6 +37,7 @@ def reproduce(
     Parameters
     ----------
     on_case : called before each case that has to run, with its number, their number and its title.
+    on : a Ray cluster on whose cores cases run, except those that measure this machine.
 
     Raises
     ------
@@ -51,7 +53,7 @@ def reproduce(
     if not cases:
         raise InputError(f"--only {scope.only!r} leaves nothing of '{name}' to run")
     kept = Rows(folder / f"{stem}.jsonl", fresh=fresh)
-    rows = run_cases(cases, kept, on_case=on_case)
+    rows = run_cases(cases, kept, on_case=on_case, on=on)
     page = study.fill(Page(study.title), scope, rows, len(cases))
     page.origin(command or f"loadmaster reproduce {name}", rows, NOTE)
     return Outcome(page.save(folder, stem), folder / f"{stem}.jsonl", len(rows), len(cases), rows)

@@ -41,6 +41,9 @@ class Board:
         self.closed = False
         self.searched = False
         """Some members only search, all the time: the others need not."""
+        self.part = (0, 1)
+        """Which of so many equal runs this is, that share a problem, each with its own board: a portfolio runs only
+        its part of the members that would do the same in all of them."""
         self._sealed = False
         self._gap = gap
         self._began = time.perf_counter() if began is None else began

@@ -12,6 +12,7 @@ from loadmaster.runtime.ray._connection import (
     current,
     local_nodes,
 )
+from loadmaster.runtime.ray._crew import Call, Crew, cores, crew, run_tasks, shared_actor
 from loadmaster.runtime.ray._device import memory_of_this_node
 from loadmaster.runtime.ray._links import fit_hops, measure_links
 from loadmaster.runtime.ray._net import Lasting, open_plan
@@ -25,25 +26,37 @@ from loadmaster.runtime.ray._plans import (
     verify_plan,
 )
 from loadmaster.runtime.ray._replanning import Placing, place_on
+from loadmaster.runtime.ray._scheduling import Died, Ended, Event, Hands, Ready, Scheduler
 from loadmaster.runtime.ray._segments import Needs, joined, needs_of, segments
 from loadmaster.runtime.ray._session import RaySession
+from loadmaster.runtime.ray._simulated import SimulatedCrew
 from loadmaster.runtime.ray._slow import better_plan, slow_devices, slow_factors
 from loadmaster.runtime.ray._spread import Spread
-from loadmaster.runtime.ray._tasks import run_tasks
 
 __all__ = [
     "Actors",
+    "Call",
+    "Crew",
+    "Died",
+    "Ended",
+    "Event",
+    "Hands",
     "Lasting",
     "Machines",
     "Needs",
     "Node",
     "Placing",
     "RaySession",
+    "Ready",
+    "Scheduler",
+    "SimulatedCrew",
     "Spread",
     "add_local_node",
     "all_cores_lines",
     "better_plan",
     "connected",
+    "cores",
+    "crew",
     "current",
     "devices_of_nodes",
     "fit_hops",
@@ -62,6 +75,7 @@ __all__ = [
     "see",
     "segments",
     "serial_lines",
+    "shared_actor",
     "slow_devices",
     "slow_factors",
     "verify_plan",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shlex
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loadmaster import api
 from loadmaster.errors import InputError, LoadmasterError
 from loadmaster.studies.harness.page import Page
 from loadmaster.studies.harness.rows import Rows
@@ -54,6 +56,11 @@ class Case:
 
     key: Mapping[str, Any]
     run: Callable[[], Mapping[str, Any]]
+    """It may run in another process, on another machine."""
+    here: bool = False
+    """It measures this machine, and must not run elsewhere or beside others."""
+    finish: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Makes the row of what came out, in the process that owns the files."""
 
     @property
     def title(self) -> str:
@@ -94,6 +101,7 @@ class Study:
     cases : everything to run within a scope, the cheap and telling first.
     write : fills the page; rows of cases that have not run yet are not there.
     options : adds the study's own options to the parser of :meth:`main`; they end up in ``Scope.options``.
+    here : all cases measure this machine, so that there is no ``--on``.
     """
 
     name: str
@@ -101,6 +109,7 @@ class Study:
     cases: Callable[[Scope], Sequence[Case]]
     write: Callable[[Page, Scope, Sequence[Row]], None] = write_tables
     options: Callable[[argparse.ArgumentParser], None] | None = None
+    here: bool = False
 
     def fill(self, page: Page, scope: Scope, rows: Sequence[Row], cases: int) -> Page:
         """Write these rows on a page, which says so if they are not all."""
@@ -114,10 +123,21 @@ class Study:
         words = list(sys.argv[1:] if arguments is None else arguments)
         prog = prog or f"python -m benchmarks.{self.name}"
         given = vars(self._parser(prog).parse_args(words))
-        common = {
-            name: given.pop(name) for name in ("quick", "seeds", "workloads", "rows", "fresh", "json", "list")
-        }
+        names = (
+            "quick",
+            "seeds",
+            "workloads",
+            "rows",
+            "fresh",
+            "json",
+            "list",
+            *(() if self.here else ("on",)),
+        )
+        common = {name: given.pop(name) for name in names}
         scope = Scope(common["quick"], common["seeds"], common["workloads"], given)
+        named = self._by_name() if common.get("on") else None
+        if named is not None:
+            return named.main(words, prog=prog)
         try:
             cases = self.cases(scope)
             if not cases:
@@ -126,7 +146,7 @@ class Study:
                 print("\n".join(case.title for case in cases))
                 return 0
             kept = Rows(common["rows"], fresh=common["fresh"])
-            rows = run_cases(cases, kept, on_case=_say)
+            rows = run_cases(cases, kept, on_case=_say, on=common.get("on"))
         except LoadmasterError as error:
             print(f"{prog}: {error}", file=sys.stderr)
             return 2
@@ -137,6 +157,14 @@ class Study:
             page.origin(shlex.join([*prog.split(), *words]), rows)
             print(page)
         return 0 if len(rows) == len(cases) else 130
+
+    def _by_name(self) -> Study | None:
+        """The same study in a module that has a name, which other processes can import, where this is ``__main__``."""
+        main = sys.modules["__main__"]
+        if main.__spec__ is None or getattr(main, "STUDY", None) is not self:
+            return None
+        found: Study = importlib.import_module(main.__spec__.name).STUDY
+        return found
 
     def _parser(self, prog: str) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(prog=prog, description=self.title)
@@ -157,10 +185,16 @@ class Study:
         parser.add_argument("--fresh", action="store_true", help="discard the rows of an earlier run")
         parser.add_argument("--list", action="store_true", help="print the cases and run none")
         parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+        if not self.here:
+            parser.add_argument(
+                "--on", metavar="HOST:PORT|local", help="run the cases on the cores of a Ray cluster"
+            )
         return parser
 
 
-def run_cases(cases: Iterable[Case], kept: Rows, *, on_case: OnCase | None = None) -> list[Row]:
+def run_cases(
+    cases: Iterable[Case], kept: Rows, *, on_case: OnCase | None = None, on: str | None = None
+) -> list[Row]:
     """Rows of the cases, in their order: those that are kept already, and the others run now.
 
     After Ctrl-C the rows so far come back; what was cut short is not kept.
@@ -168,17 +202,62 @@ def run_cases(cases: Iterable[Case], kept: Rows, *, on_case: OnCase | None = Non
     Parameters
     ----------
     on_case : called before each case that has to run, with its number, their number and its title.
+    on : a Ray cluster: as many cases at a time as it has cores, each kept when it has ended; those that measure this
+        machine run after all others, here.
     """
     cases = list(cases)
+    missing = [number for number, case in enumerate(cases) if kept.get(case.key) is None]
+
+    def begin(number: int) -> None:
+        if on_case is not None:
+            on_case(number + 1, len(cases), cases[number].title)
+
+    def keep(number: int, found: Mapping[str, Any]) -> None:
+        case = cases[number]
+        kept.add(case.key, found if case.finish is None else case.finish(found))
+
     try:
-        for number, case in enumerate(cases, 1):
-            if kept.get(case.key) is None:
-                if on_case is not None:
-                    on_case(number, len(cases), case.title)
-                kept.add(case.key, case.run())
+        if on is not None:
+            away = [number for number in missing if not cases[number].here]
+            if not _sent(on, cases, away, begin, keep):
+                raise KeyboardInterrupt
+        for number in missing:
+            if kept.get(cases[number].key) is None:
+                begin(number)
+                keep(number, cases[number].run())
     except KeyboardInterrupt:
         pass
     return [row for case in cases if (row := kept.get(case.key)) is not None]
+
+
+def _sent(
+    on: str,
+    cases: Sequence[Case],
+    away: Sequence[int],
+    begin: Callable[[int], None],
+    keep: Callable[[int, Mapping[str, Any]], None],
+) -> bool:
+    """Run these cases on a cluster; whether all have ended."""
+    if not away:
+        return True
+
+    def ended(task: int, result: Any) -> None:
+        if isinstance(result, LoadmasterError):
+            raise result
+        keep(away[task], result)
+
+    with api.machines(on) as by:
+        found = by.run_tasks(
+            _run,
+            [(cases[number].run,) for number in away],
+            started=lambda task: begin(away[task]),
+            ended=ended,
+        )
+    return len(found) == len(away)
+
+
+def _run(run: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    return run()
 
 
 def _say(number: int, cases: int, title: str) -> None:

@@ -59,7 +59,7 @@ def cases(scope: Scope) -> list[Case]:
         if not scope.quick or name == "resnet-50":
             samples = 10 if scope.quick else 30
             key = {"part": "measured", "model": name, "samples": samples}
-            found.append(Case(key, partial(measured, MODELS[name][0], samples=samples)))
+            found.append(Case(key, partial(measured, MODELS[name][0], samples=samples), here=True))
     if not scope.quick:
         found += _variants(models, "hsdag", ABLATED, seeds)
         found += _methods(models, ("hsdag-paper",), PAPER_EVALUATIONS, seeds)  # slow: a step at a time

@@ -18,12 +18,15 @@ import io
 import json
 import math
 import os
+import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +39,17 @@ from loadmaster.placers.learned.gdp._training_problems import FAMILIES, training
 from loadmaster.placers.learned.gdp._weights import KINDS, PARTS, Weights, new_weights, span_of
 from loadmaster.problem import Concurrent, Offload, Problem, SimulatedEvaluator
 
-__all__ = ["Evolution", "Report", "Task", "Trainer", "pretrain_tasks"]
+__all__ = [
+    "Drawn",
+    "Evolution",
+    "Map",
+    "Report",
+    "Task",
+    "Trainer",
+    "cost_table",
+    "pretrain_tasks",
+    "threads",
+]
 
 
 @dataclass(frozen=True)
@@ -109,8 +122,46 @@ class Report:
     evaluations: int
 
 
-Source = Callable[[int, int], Sequence[Task]]
+class Costing(Protocol):
+    """Something to train on: what a set of weights costs there."""
+
+    def cost(self, vector: FloatArray, turn: int) -> float:
+        """A logarithm; the same for the same arguments, in whatever process."""
+        ...
+
+
+Source = Callable[[int, int], Sequence[Costing]]
 """(generation, kind's number) -> the tasks of a generation."""
+
+Map = Callable[..., Sequence[Any]]
+"""``map(function, arguments, shared=())``: ``function(*shared, *arguments[i])`` for each i, in their order; elsewhere,
+perhaps, so that all of them must be picklable."""
+
+PARTS_EACH = 4
+"""Parts of a generation for each worker, so that none waits long for the last."""
+
+
+class Drawn(NamedTuple):
+    """A task that follows from these few values, wherever it is needed."""
+
+    seed: tuple[int, ...]
+    kind: str
+    families: tuple[str, ...]
+    passes: int
+
+    def cost(self, vector: FloatArray, turn: int) -> float:
+        """See :class:`Task`."""
+        with _making:  # several threads ask for the same at once
+            task = _made(self)
+        return task.cost(vector, turn)
+
+
+_making = threading.Lock()
+
+
+@lru_cache(maxsize=96)  # both pools
+def _made(drawn: Drawn) -> Task:
+    return Task(training_problem(list(drawn.seed), drawn.kind, drawn.families), drawn.passes)
 
 
 def pretrain_tasks(seed: int, settings: Evolution, families: Sequence[str]) -> Source:
@@ -119,20 +170,45 @@ def pretrain_tasks(seed: int, settings: Evolution, families: Sequence[str]) -> S
     Problem i of a kind depends on the seed and i alone. In generation g the pool holds problems g to g + ``pool``,
     so that a run that goes on from a state sees what it would have seen.
     """
-    known: OrderedDict[tuple[int, int], Task] = OrderedDict()
 
-    def tasks(generation: int, kind: int) -> Sequence[Task]:
+    def tasks(generation: int, kind: int) -> Sequence[Drawn]:
         rng = np.random.default_rng([seed, 3, kind, generation])
         chosen = generation + rng.choice(settings.pool, settings.problems, replace=False)
-        for i in chosen.tolist():
-            if (kind, i) not in known:
-                problem = training_problem([seed, 5, kind, i], KINDS[kind], families)
-                known[kind, i] = Task(problem, settings.passes)
-        for key in [key for key in known if key[0] == kind and key[1] < generation]:
-            del known[key]
-        return [known[kind, i] for i in chosen.tolist()]
+        return [
+            Drawn((seed, 5, kind, i), KINDS[kind], tuple(families), settings.passes) for i in chosen.tolist()
+        ]
 
     return tasks
+
+
+def cost_table(
+    tasks: Sequence[tuple[Costing, int]], vectors: FloatArray, run: Map, workers: int
+) -> FloatArray:
+    """(tasks, vectors) what each set of weights costs on each task in its turn, by as many workers as there are.
+
+    Each entry is computed by itself, so that the table does not depend on who computes what.
+    """
+    parts = min(max(-(-PARTS_EACH * workers // max(len(tasks), 1)), 1), len(vectors))
+    ends = np.linspace(0, len(vectors), parts + 1).astype(int).tolist()
+    jobs = [(task, turn, first, last) for task, turn in tasks for first, last in pairwise(ends)]
+    found = run(_costs, jobs, shared=(vectors,))
+    return np.concatenate(found).reshape(len(tasks), len(vectors))
+
+
+def _costs(vectors: FloatArray, task: Costing, turn: int, first: int, last: int) -> FloatArray:
+    return np.array([task.cost(vector, turn) for vector in vectors[first:last]], np.float64)
+
+
+def threads(workers: int) -> Map:
+    """A map over threads of this process."""
+
+    def run(
+        function: Callable[..., Any], arguments: Sequence[Sequence[Any]], *, shared: Sequence[Any] = ()
+    ) -> Any:
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(lambda given: function(*shared, *given), arguments))
+
+    return run
 
 
 class Trainer:
@@ -147,10 +223,13 @@ class Trainer:
         *,
         kinds: Sequence[str] = KINDS,
         workers: int | None = None,
+        run: Map | None = None,
     ) -> None:
+        """``workers`` are threads, or those who work for ``run``; nothing but the time depends on either."""
         self.source, self.settings, self.seed = source, settings, seed
         self.kinds = tuple(kinds)
         self.workers = workers or os.cpu_count() or 1
+        self.run: Map = threads(self.workers) if run is None else run
         self.start = new_weights(seed) if start is None else start.copy()
         self.vector = self.start.copy()
         self.average = self.vector.copy()
@@ -167,28 +246,23 @@ class Trainer:
         rng = np.random.default_rng([self.seed, 7, g])
         noise = rng.standard_normal((settings.pairs, len(self.vector)))
         noise[:, self._frozen] = 0.0
+        disturbed = [self.vector + settings.noise * (sign * row) for row in noise for sign in (1.0, -1.0)]
+        vectors = np.stack([*disturbed, self.average, self.start])
+        drawn = [(kind, task) for kind in self.kinds for task in self.source(g, KINDS.index(kind))]
+        costs = cost_table([(task, g) for _, task in drawn], vectors, self.run, self.workers)
         gradient, gain = np.zeros_like(self.vector), {}
-        with ThreadPoolExecutor(self.workers) as pool:
-            for kind in self.kinds:
-                tasks = self.source(g, KINDS.index(kind))
-                jobs = [(task, sign * row) for task in tasks for row in noise for sign in (1.0, -1.0)]
-                costs = np.array(list(pool.map(lambda job: self._cost(*job), jobs)))
-                table = costs.reshape(len(tasks), 2 * settings.pairs)
-                weight = np.mean([centred_ranks(row) for row in table], axis=0)
-                along = (weight[0::2] - weight[1::2]) @ noise
-                span = span_of(kind)
-                gradient[span] = along[span] / (2 * settings.pairs)
-                now = list(pool.map(lambda task: task.cost(self.average, g), tasks))
-                then = list(pool.map(lambda task: task.cost(self.start, g), tasks))
-                gain[kind] = float(np.mean(np.array(now) - np.array(then)))
-                self.evaluations += len(jobs)
+        for kind in self.kinds:
+            table = costs[[kind == of for of, _ in drawn]]
+            weight = np.mean([centred_ranks(row[:-2]) for row in table], axis=0)
+            along = (weight[0::2] - weight[1::2]) @ noise
+            span = span_of(kind)
+            gradient[span] = along[span] / (2 * settings.pairs)
+            gain[kind] = float(np.mean(table[:, -2] - table[:, -1]))
+            self.evaluations += len(table) * len(disturbed)
         self._move(gradient)
         self.generation += 1
         self.seconds += time.perf_counter() - began
         return Report(self.generation, self.seconds, gain, self.evaluations)
-
-    def _cost(self, task: Task, noise: FloatArray) -> float:
-        return task.cost(self.vector + self.settings.noise * noise, self.generation)
 
     def _move(self, gradient: FloatArray) -> None:
         """Adam, downhill: costs are ranked upwards."""

@@ -17,19 +17,22 @@ from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
 from loadmaster.placers.learned._scalars import Curves
 from loadmaster.placers.learned.gdp._evolution import (
+    Drawn,
     Evolution,
+    Map,
     Report,
     Task,
     Trainer,
+    cost_table,
     families_without,
     pretrain_tasks,
+    threads,
 )
 from loadmaster.placers.learned.gdp._tracks import tracks_of
-from loadmaster.placers.learned.gdp._training_problems import training_problem
 from loadmaster.placers.learned.gdp._weights import KINDS, Weights
 from loadmaster.problem import Problem
 
-__all__ = ["Evolution", "Report", "finetune", "pretrain", "validate"]
+__all__ = ["Evolution", "Map", "Report", "finetune", "pretrain", "validate"]
 
 
 SAVE_SECONDS = 20.0
@@ -54,6 +57,7 @@ def pretrain(
     resume: bool = False,
     log_dir: str = "",
     workers: int | None = None,
+    run: Map | None = None,
     on_report: Listener = lambda report: None,
 ) -> Weights:
     """Weights trained on the zoo's families and random graphs, for so many minutes or generations.
@@ -63,12 +67,13 @@ def pretrain(
     left_out : families that are not trained on.
     state : file that holds the state of the run while it lasts; ``resume`` continues from it if it exists.
     workers : threads; by default one per core. Results do not depend on it.
+    run : who decodes, if not threads: a map over processes, perhaps of other machines, that has so many ``workers``.
     """
     if minutes is None and generations is None:
         raise InputError("a training run needs an end: give minutes or generations")
     settings = settings or Evolution()
     families = families_without(left_out)
-    trainer = Trainer(pretrain_tasks(seed, settings, families), settings, seed, workers=workers)
+    trainer = Trainer(pretrain_tasks(seed, settings, families), settings, seed, workers=workers, run=run)
     if state is not None and resume and Path(state).exists():
         trainer.resume(state, families)
     curves = Curves(log_dir, "pretrain")
@@ -96,7 +101,7 @@ def pretrain(
         "left_out": list(left_out),
         "version": __version__,
     }
-    gain = validate(trainer.average, trainer.start, families, seed, CHECKED)
+    gain = validate(trainer.average, trainer.start, families, seed, CHECKED, run=run)
     recipe["validation"] = {kind: round(value, 5) for kind, value in gain.items()}
     return Weights(trainer.average, recipe)
 
@@ -107,17 +112,21 @@ def _over(trainer: Trainer, minutes: float | None, generations: int | None) -> b
 
 
 def validate(
-    vector: FloatArray, start: FloatArray, families: Sequence[str], seed: int, count: int
+    vector: FloatArray,
+    start: FloatArray,
+    families: Sequence[str],
+    seed: int,
+    count: int,
+    *,
+    run: Map | None = None,
 ) -> dict[str, float]:
     """Kind -> mean logarithm of the cost against the weights at the beginning, on held-out problems; below 0 is
     better."""
     found = {}
     for number, kind in enumerate(KINDS):
-        gain = []
-        for i in range(count):
-            task = Task(training_problem([seed, 11, number, i], kind, families), 3)
-            gain.append(task.cost(vector, i) - task.cost(start, i))
-        found[kind] = float(np.mean(gain))
+        tasks = [(Drawn((seed, 11, number, i), kind, tuple(families), 3), i) for i in range(count)]
+        costs = cost_table(tasks, np.stack([vector, start]), run or threads(1), 1)
+        found[kind] = float(np.mean(costs[:, 0] - costs[:, 1]))
     return found
 
 

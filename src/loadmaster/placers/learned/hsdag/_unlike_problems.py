@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,10 +23,12 @@ from loadmaster.placers.learned.gdp._training_problems import random_network
 from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.problem import Concurrent, ExecutionModel, Problem, Serial
 
-__all__ = ["best_known", "distorted", "training_problem", "unlike"]
+__all__ = ["Material", "best_known", "distorted", "material", "training_problem", "unlike"]
 
 Rng = np.random.Generator
 
+ATTEMPTS = 8
+"""To draw a problem where more than one device is of use."""
 MOST = 500
 """Ops of a problem that is trained on: smaller ones teach more for the time they take."""
 
@@ -126,3 +129,30 @@ def best_known(problem: Problem, evaluations: int, seed: int = 0) -> IntArray:
     """(ops,) a placement that is optimal (``serial`` with two devices) or what local search finds."""
     placer = MinCut() if isinstance(problem.model, Serial) else LocalSearch()
     return placer.place(problem, budget=Budget(evaluations=evaluations), seed=seed).placement.device
+
+
+class Material(NamedTuple):
+    """A problem to learn from: as it is seen, as it is, what is best there, and what is best by what is seen."""
+
+    seen: Problem
+    true: Problem
+    best: IntArray
+    prior: IntArray | None
+
+
+def material(seed: Sequence[int], families: Sequence[str], evaluations: int) -> Material:
+    """Of half of the problems the policy sees a wrong model, and of half of these with what is best by that model. Most
+    problems of ``serial`` where one device is best are left out: they teach little."""
+    for attempt in range(ATTEMPTS):
+        rng = np.random.default_rng([*seed, attempt, 1])
+        seen = training_problem([*seed, attempt], families)
+        true, prior = seen, None
+        if rng.random() < 0.5:
+            true = distorted(rng, seen, 10 ** rng.uniform(-1.3, 0.0))
+            if rng.random() < 0.5:
+                prior = best_known(seen, evaluations)
+        best = best_known(true, evaluations)
+        free = best[true.pin < 0]
+        if len(np.unique(free)) > 1 or not isinstance(true.model, Serial) or rng.random() < 0.2:
+            break
+    return Material(seen, true, best, prior)

@@ -30,23 +30,21 @@ from loadmaster.files import read_arrays, write_atomically
 from loadmaster.placers.learned._learner import quiet_torch
 from loadmaster.placers.learned._scalars import Curves
 from loadmaster.placers.learned._tensors import NEVER, floats, longs
-from loadmaster.placers.learned.gdp._evolution import families_without
+from loadmaster.placers.learned.gdp._evolution import Map, families_without
 from loadmaster.placers.learned.hsdag._messages import unit_times
 from loadmaster.placers.learned.hsdag._network import PairNetwork
 from loadmaster.placers.learned.hsdag._policy import Given, Policy
 from loadmaster.placers.learned.hsdag._training import advantages, policy_loss
-from loadmaster.placers.learned.hsdag._unlike_problems import best_known, distorted, training_problem
+from loadmaster.placers.learned.hsdag._unlike_problems import material
 from loadmaster.placers.learned.hsdag._weights import Weights, save_weights, weights_of
 from loadmaster.placers.learned.hsdag.hsdag import Hsdag
 from loadmaster.placers.learned.units import Units, units_of
-from loadmaster.problem import Placement, Problem, Serial, SimulatedEvaluator
+from loadmaster.problem import Placement, Problem, SimulatedEvaluator
 
 __all__ = ["Lesson", "Report", "Teaching", "lesson", "pretrain", "save_weights", "teaching"]
 
 SAVE_SECONDS = 20.0
 """Time between two saves of the state."""
-ATTEMPTS = 8
-"""To draw a problem where more than one device is of use."""
 
 
 @dataclass(frozen=True)
@@ -146,21 +144,8 @@ def _importance(units: Units) -> FloatArray:
 
 
 def lesson(seed: Sequence[int], families: Sequence[str], evaluations: int) -> Lesson:
-    """A problem to learn from; of half of them the policy sees a wrong model, and of half of these with what is best
-    by that model. Most problems of ``serial`` where one device is best are left out: they teach little."""
-    for attempt in range(ATTEMPTS):
-        rng = np.random.default_rng([*seed, attempt, 1])
-        seen = training_problem([*seed, attempt], families)
-        true, prior = seen, None
-        if rng.random() < 0.5:
-            true = distorted(rng, seen, 10 ** rng.uniform(-1.3, 0.0))
-            if rng.random() < 0.5:
-                prior = best_known(seen, evaluations)
-        best = best_known(true, evaluations)
-        free = best[true.pin < 0]
-        if len(np.unique(free)) > 1 or not isinstance(true.model, Serial) or rng.random() < 0.2:
-            break
-    return Lesson(seen, true, best, prior)
+    """A problem to learn from (:func:`~loadmaster.placers.learned.hsdag._unlike_problems.material`)."""
+    return Lesson(*material(seed, families, evaluations))
 
 
 class Trainer:
@@ -178,7 +163,21 @@ class Trainer:
 
     def prepare(self) -> None:
         """One more problem to train on."""
-        self.lessons.append(lesson([self.seed, 3, len(self.lessons)], self.families, self.settings.label))
+        self.lessons.append(Lesson(*material(*self._drawn(3, len(self.lessons)))))
+
+    def prepare_all(self, run: Map) -> None:
+        """All problems to train on that are missing, made by whoever ``run`` gives them to."""
+        missing = range(len(self.lessons), self.settings.problems)
+        self.lessons += [Lesson(*made) for made in run(material, [self._drawn(3, i) for i in missing])]
+
+    def checked(self, run: Map | None) -> list[Lesson]:
+        """Problems that are not trained on."""
+        drawn = [self._drawn(11, i) for i in range(self.settings.checked)]
+        made = [material(*one) for one in drawn] if run is None else run(material, drawn)
+        return [Lesson(*one) for one in made]
+
+    def _drawn(self, use: int, number: int) -> tuple[list[int], tuple[str, ...], int]:
+        return [self.seed, use, number], self.families, self.settings.label
 
     def step(self) -> float:
         """One step on one problem; the loss of imitation, or the mean logarithm of the draws' cost."""
@@ -267,12 +266,14 @@ def pretrain(
     state: str | Path | None = None,
     resume: bool = False,
     log_dir: str = "",
+    run: Map | None = None,
     on_report: Callable[[Report], None] = lambda report: None,
 ) -> Weights:
     """Weights trained on the zoo's families and random graphs on unlike devices.
 
     ``left_out`` are families that are not trained on; ``state`` is a file that holds the state of the run while it
-    lasts, and ``resume`` goes on from it if it exists.
+    lasts, and ``resume`` goes on from it if it exists. ``run`` is a map over processes that make the problems and find
+    what is best there; the steps are one after another, here. Nothing but the time depends on it.
     """
     settings = settings or Teaching()
     began = time.monotonic()
@@ -281,6 +282,8 @@ def pretrain(
         if state is not None and resume and Path(state).exists():
             trainer.resume(state)
         before = trainer.seconds
+        if run is not None:
+            trainer.prepare_all(run)
         while len(trainer.lessons) < settings.problems:
             trainer.prepare()
             on_report(Report(0, time.monotonic() - began, {"problems": float(len(trainer.lessons))}))
@@ -310,17 +313,16 @@ def pretrain(
             "version": __version__,
         }  # fmt: skip
         weights = weights_of(trainer.network, recipe)
-        return weights._replace(recipe={**recipe, "validation": _validated(trainer)})
+        return weights._replace(recipe={**recipe, "validation": _validated(trainer, run)})
 
 
 @torch.no_grad()
-def _validated(trainer: Trainer) -> dict[str, float]:
+def _validated(trainer: Trainer, run: Map | None) -> dict[str, float]:
     """Kind of network -> mean logarithm of the cost of its likeliest placement against the best known."""
     untrained = PairNetwork()
     untrained.load_state_dict({k: torch.from_numpy(v) for k, v in trainer.start.arrays.items()})
     found: dict[str, list[float]] = {"trained": [], "untrained": []}
-    for number in range(trainer.settings.checked):
-        checked = lesson([trainer.seed, 11, number], trainer.families, trainer.settings.label)
+    for checked in trainer.checked(run):
         for name, network in (("trained", trainer.network), ("untrained", untrained)):
             policy = checked.policy(network)
             cost = float(checked.cost(policy.likeliest(policy())[None])[0])
