@@ -29,6 +29,15 @@ from loadmaster.api._bulletin import Bulletin, Correspondent
 from loadmaster.api._placing import _warm_both, configured
 from loadmaster.api._together import Effort, Job, place_together
 from loadmaster.placers.frame.board import Board
+from loadmaster.placers.learned.gdp._evolution import (
+    Evolution,
+    cost_table,
+    ends_of,
+    families_without,
+    pretrain_tasks,
+    threads,
+)
+from loadmaster.placers.learned.gdp._weights import new_weights
 from loadmaster.problem import Placement
 from loadmaster.problem.bounds import Bound
 from loadmaster.runtime.ray import Scheduler, SimulatedCrew, crew, shared_actor
@@ -50,12 +59,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="place: rounds, in turn")
     parser.add_argument("--file", default="zoo:layered-1000", help="place: the graph")
     parser.add_argument("--method", default="local-search", help="place: the method")
-    parser.add_argument("--call", type=float, default=1e-3, help="CPU seconds of the driver for a task")
+    parser.add_argument("--call", type=float, default=6.3e-4, help="CPU seconds of the driver for a task")
     parser.add_argument(
-        "--exchange", type=float, default=1e-3, help="CPU seconds of the bulletin for an exchange"
+        "--exchange", type=float, default=7.8e-4, help="CPU seconds of the bulletin for an exchange"
     )
     parser.add_argument(
-        "--decoding", type=float, default=0.02, help="CPU seconds of one decoding of pretrain"
+        "--decoding", type=float, default=4.8e-3, help="CPU seconds of one decoding of pretrain"
     )
 
 
@@ -173,7 +182,17 @@ def calls(tasks: int = 400) -> Row:
                 one.hear(actor("exchange", one.message()))
                 told += time.thread_time() - before
             exchanges, kept = actor("effort")
-    return {"call": each, "exchange": kept / exchanges, "told": told / tasks}
+    return {"call": each, "exchange": kept / exchanges, "told": told / tasks, "decoding": _decoding()}
+
+
+def _decoding() -> float:
+    """CPU seconds of a decoding of ``pretrain`` with its usual settings, without making the problems."""
+    source, vectors = pretrain_tasks(0, Evolution(), families_without(())), np.stack([new_weights(0)] * 4)
+    drawn = [(task, 0) for kind in range(2) for task in source(0, kind)]
+    cost_table(drawn, vectors[:1], threads(1), 1)
+    began = time.process_time()
+    cost_table(drawn, vectors, threads(1), 1)
+    return (time.process_time() - began) / (len(drawn) * len(vectors))
 
 
 # -- simulated -----------------------------------------------------------------------------------------------
@@ -210,11 +229,10 @@ def tasks(workers: int, seconds: float, call: float, life: float | None) -> Row:
 
 def generations(workers: int, call: float, decoding: float) -> Row:
     """Generations of ``pretrain``: each begins when the one before has ended. How much faster than one worker."""
-    parts = min(max(-(-4 * workers // PROBLEMS), 1), DECODINGS)
-    jobs = PROBLEMS * parts
+    ends = ends_of(PROBLEMS, DECODINGS, workers)
+    jobs = PROBLEMS * (len(ends) - 1)
     rng = np.random.default_rng(3)
     took, alone = 0.0, 0.0
-    ends = np.linspace(0, DECODINGS, parts + 1).astype(int)
     for _ in range(10):
         size = decoding * np.exp(
             0.5 * rng.standard_normal(PROBLEMS) - 0.125
@@ -289,9 +307,9 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
         )  # fmt: skip
     if of["calls"]:
         page.section("CPU time of a call, ms")
-        names = ("call", "exchange", "told")
+        names = ("call", "exchange", "told", "decoding")
         page.table(
-            ("driver, for a task", "bulletin, for an exchange", "search, for an exchange"),
+            ("driver, for a task", "bulletin, for an exchange", "search, for an exchange", "one decoding"),
             [[f"{1e3 * row[name]:.2f}" for name in names] for row in of["calls"]],
         )
     if of["tasks"]:

@@ -74,7 +74,7 @@ SMALL = {
     "coarsening --quick --only resnet-50": "| zoo:resnet-50 | chain | 176 | 38 |",
     "coarsening --quick --placing --evaluations 20": "| zoo:inception-v3 | serial | chain | 20 | 67 |",
     "scaling --quick --parts tasks,bulletin": "tasks without a result: 0.",
-    "scaling --quick --parts generations --only 64": "| 64 | 264 |",
+    "scaling --quick --parts generations --only 64": "| 64 | 72 |",
     "overlapping faults": "failed: injected",
     "unlike --models resnet-50?size=32 --setting half --execution serial --budget 6 --samples 3 --clock core": "A: ",
 }

@@ -47,6 +47,7 @@ __all__ = [
     "Task",
     "Trainer",
     "cost_table",
+    "ends_of",
     "pretrain_tasks",
     "threads",
 ]
@@ -138,7 +139,9 @@ Map = Callable[..., Sequence[Any]]
 perhaps, so that all of them must be picklable."""
 
 PARTS_EACH = 4
-"""Parts of a generation for each worker, so that none waits long for the last."""
+"""Parts of a generation for each worker, so that none waits long for the last,"""
+MOST_PARTS = 72
+"""but no more than these: to give out more takes longer than it saves (``benchmarks/scaling.py``)."""
 
 
 class Drawn(NamedTuple):
@@ -188,11 +191,21 @@ def cost_table(
 
     Each entry is computed by itself, so that the table does not depend on who computes what.
     """
-    parts = min(max(-(-PARTS_EACH * workers // max(len(tasks), 1)), 1), len(vectors))
-    ends = np.linspace(0, len(vectors), parts + 1).astype(int).tolist()
+    ends = ends_of(len(tasks), len(vectors), workers)
     jobs = [(task, turn, first, last) for task, turn in tasks for first, last in pairwise(ends)]
     found = run(_costs, jobs, shared=(vectors,))
     return np.concatenate(found).reshape(len(tasks), len(vectors))
+
+
+def ends_of(tasks: int, vectors: int, workers: int) -> list[int]:
+    """Where the parts begin and end into which the sets of weights of every task are cut.
+
+    >>> ends_of(12, 26, 2), ends_of(12, 26, 8)
+    ([0, 26], [0, 8, 17, 26])
+    """
+    most = min(PARTS_EACH * workers, MOST_PARTS)
+    parts = min(max(-(-most // max(tasks, 1)), 1), vectors)
+    return [vectors * part // parts for part in range(parts + 1)]
 
 
 def _costs(vectors: FloatArray, task: Costing, turn: int, first: int, last: int) -> FloatArray:
