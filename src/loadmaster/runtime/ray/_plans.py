@@ -203,9 +203,10 @@ def run_plan(
     WorkerError : a node died; the message names it.
     RunError : it does not run, or gives other outputs than the unplaced model.
     """
-    plan, specs, shapes, findings = _ready(model, plan, devices, shapes)
+    plan, specs, given, findings = _ready(model, plan, devices, shapes)
+    read = {"shapes": dict(given), "values": given.constants}
     how, options = how_to_run(plan.problem().model)
-    with open_session(model, specs, shapes, clock=clock, tolerance=tolerance) as session:
+    with open_session(model, specs, given, clock=clock, tolerance=tolerance) as session:
         session.stream = how == "pipeline"
         worker = session.worker
         assert isinstance(worker, RayWorker)
@@ -232,12 +233,12 @@ def run_plan(
                 if not _there(worker):
                     raise WorkerError(f"{error}, and no device is left") from None
                 rest, solution = place_on(plan.problem(), list(_there(worker)), place)
-                pieces, now = cut(rest, solution.placement), Plan.from_solution(rest, solution)
+                pieces, now = cut(rest, solution.placement), Plan.from_solution(rest, solution, **read)
         shown = now or plan
         where = {spec.name: spec.node for spec in specs}
         factors, better, advice = slow_factors(shown.problem(), pieces, spans), None, None
         if factors and place is not None:
-            better, advice = better_plan(shown.problem(), shown.placement(), factors, place)
+            better, advice = better_plan(shown.problem(), shown.placement(), factors, place, **read)
         findings += slow_devices(
             shown.problem(), pieces, spans, where, **({} if advice is None else {"advice": advice})
         )
