@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 SHARE = 0.9
-"""Of a node's memory that a plan may fill: Ray and the interpreter need some."""
+"""Of a node's free memory that a plan may fill: tensors on their way need some."""
 PROVENANCE = "measured by OpenVINO's counters on each node; links fitted to arrays sent through Ray"
 
 
@@ -132,7 +132,7 @@ def capacities(devices: Sequence[DeviceSpec], profile: ModelProfile) -> dict[str
     found = {}
     for spec in devices:
         taken = profile.profiles[spec.name].memory
-        room = max(0.0, seen[spec.node]["free"] - (1 - SHARE) * seen[spec.node]["memory"]) / count[spec.node]
+        room = SHARE * seen[spec.node]["free"] / count[spec.node]
         found[spec.name] = room * (counted / taken if taken and counted else 1.0)
     return found
 
