@@ -252,7 +252,7 @@ def transport(size: int, requests: int, rounds: int, on: str) -> Row:
                 failed[label] = type(error).__name__
                 continue
             taken[label].append((time.perf_counter() - began) / requests)
-    graph.teardown()
+    graph.teardown(kill_actors=bool(failed))  # who hangs would be waited for
     for actor in (*stages, *again):
         ray.kill(actor)
     return {
