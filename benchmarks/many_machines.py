@@ -16,8 +16,8 @@ are there already (``python -m loadmaster.runtime.ray 2``) for throughput and tr
   does not, in turns, measured against predicted.
 - ``unequal``: the second node has half a core by a CPU quota. The plan for equal nodes runs; the slow one is noticed
   and the model placed anew; both, and the faster node alone, in turns.
-- ``memory``: two nodes with 0.7 of the memory each that the whole model was seen to take: it is profiled there in
-  parts, placed and run; and the unplaced model is tried on one of them.
+- ``memory``: two nodes with room for 0.7 of what the whole model was seen to take: it is profiled there in parts,
+  placed and run; and the unplaced model is tried on one of them.
 - ``transport``: two calls in a row on two nodes, through the object store and by a compiled graph, in turns.
 - ``kills``: a random node of three is killed in the middle of a stream; every answer is compared.
 """
@@ -252,7 +252,7 @@ def transport(size: int, requests: int, rounds: int, on: str) -> Row:
                 failed[label] = type(error).__name__
                 continue
             taken[label].append((time.perf_counter() - began) / requests)
-    graph.teardown()
+    graph.teardown(kill_actors=bool(failed))  # who hangs would be waited for
     for actor in (*stages, *again):
         ray.kill(actor)
     return {
@@ -317,10 +317,10 @@ class Group:
         return Group(node, name, "cpu", {"cpu.max": f"{int(share * slice_us)} {slice_us}"})
 
     def held(self) -> float:
-        """Bytes that processes have now: their own, and of files those that they have mapped."""
+        """Bytes that processes have now and cannot give back: pages of files are not among them."""
         stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
-        names = ("total_rss", "total_mapped_file") if OLD else ("anon", "file_mapped")
-        return sum(float(stat[name]) for name in names)
+        names = ("total_rss", "total_shmem") if OLD else ("anon", "shmem")
+        return sum(float(stat.get(name, 0)) for name in names)
 
     def close(self) -> None:
         """Take it away, once its processes are gone."""
@@ -348,8 +348,10 @@ def unequal(name: str, requests: int, rounds: int, folder: str) -> Row:
     model = openvino_model(path)
     inputs = draw_inputs(model, 1)
     expected = [np.array(v) for v in Devices(parse_devices(["R=cpu"])).compile(model, "R")(inputs).values()]
-    with ExitStack() as held:
-        machines = held.enter_context(many.connected("local:2"))
+    with (
+        ExitStack() as held,
+        many.connected("local:2") as machines,
+    ):  # groups go when their processes are gone
         devices = parse_devices(["node1/cpu", "node2/cpu"])
         profile = many.profile_model(path, devices, cache=Cache(path.parent / CACHE), clock="core")
         problem = profile.problem(model=Pipeline(contiguity="chain", comm="overlap"))
@@ -429,11 +431,10 @@ def memory(name: str, folder: str) -> Row:
     inputs = draw_inputs(model, 1)
     expected = [np.array(v) for v in Devices(parse_devices(["R=cpu"])).compile(model, "R")(inputs).values()]
     row: Row = {}
-    with ExitStack() as held:
-        machines = held.enter_context(many.connected("local"))
+    with ExitStack() as held, many.connected("local") as machines:  # groups go when their processes are gone
 
         def add(node: str, limit: float | None) -> Group:
-            cores = sorted(os.sched_getaffinity(0))
+            cores = sorted(os.sched_getaffinity(0))[-1:]
             group = Group.memory(many.add_local_node(machines.own, node, cores), node, limit)
             held.callback(group.close)
             return group
@@ -444,12 +445,19 @@ def memory(name: str, folder: str) -> Row:
                 return next(many.Spread(model, actors, placed).stream([inputs]))
 
         group = add("free", None)
+        with many.Actors(machines, parse_devices(["free/cpu"])):
+            idle = group.held()
         peak = Peak(group)
         outputs([whole(model, "free/cpu")])
         most = peak.end()
-        row["peak, MB"], row["limit, MB"] = most / 1e6, LIMITED * most / 1e6
+        limit = idle + LIMITED * (most - idle)
+        row["node without the model, MB"], row["with it, MB"], row["limit, MB"] = (
+            idle / 1e6,
+            most / 1e6,
+            limit / 1e6,
+        )
         for node in ("left", "right"):
-            add(node, LIMITED * most)
+            add(node, limit)
         row["limit as the node says it, MB"] = many.see(machines)["left"]["memory"] / 1e6
         devices = parse_devices(["left/cpu", "right/cpu"])
         try:

@@ -175,6 +175,8 @@ def _timed(
         raise _first_error(results)
     history = _merged([solution.history for solution in solutions], key=lambda point: point.seconds)
     whole = _best(job, solutions, proved if job.groups is None else None)
+    if left is not None and (left.cost, left.placement) == (whole.cost, whole.placement):
+        whole = replace(whole, found_by=left.found_by)  # a run that only heard of it did not find it
     return replace(
         whole,
         evaluations=max(evaluations, sum(solution.evaluations for solution in solutions)),

@@ -68,14 +68,15 @@ def _available() -> float:
 
 
 def _held(group: Path, used: str) -> float:
-    """Bytes that a cgroup uses and cannot give back: files that were read are not counted."""
+    """Bytes that a cgroup uses and cannot give back: pages of files are not among them."""
     try:
-        held = float((group / used).read_text())
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        own = next((float(stat[name]) for name in ("total_rss", "anon") if name in stat), None)
+        if own is None:
+            return float((group / used).read_text())
     except (OSError, ValueError):
         return 0.0
-    cached = [stat[name] for name in ("total_inactive_file", "inactive_file") if name in stat]
-    return max(0.0, held - float(cached[0] if cached else 0.0))
+    return own + next((float(stat[name]) for name in ("total_shmem", "shmem") if name in stat), 0.0)
 
 
 def _own_limits() -> list[tuple[str, str]]:
@@ -94,18 +95,12 @@ def _own_limits() -> list[tuple[str, str]]:
     return found
 
 
-def resident() -> tuple[int, int]:
-    """Bytes of this process in memory, now and at most since :func:`forget_peak`."""
-    text = Path("/proc/self/status").read_text()
-    now, peak = (re.search(rf"^{name}:\s+(\d+) kB", text, re.M) for name in ("VmRSS", "VmHWM"))
-    return (1024 * int(now[1]), 1024 * int(peak[1])) if now and peak else (0, 0)
-
-
-def forget_peak() -> None:
-    """Give back what is free, and count the peak from here on."""
+def own_memory() -> int:
+    """Bytes of this process that are not pages of files, without what it could give back."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")
+    found = re.search(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.M)
+    return 1024 * int(found[1]) if found else 0
 
 
 def seen_here() -> dict[str, Any]:
@@ -249,17 +244,16 @@ class DeviceHost:
         return {**found, "memory": memory, "unsupported": unsupported}
 
     def _footprint(self, model: Any) -> int:
-        """Bytes by which this process grows, at most, while it compiles a model and runs it once."""
+        """Bytes by which this process grows when it compiles a model and runs it: its weights as the device wants them,
+        and room for activations. What is read from a file can be read again, and is not counted."""
         import openvino as ov
 
-        forget_peak()
-        before, _ = resident()
+        before = own_memory()
         request = self.devices.compile(model, self.spec.name).create_infer_request()
         for at, array in enumerate(draw_inputs(model, 0)):
             request.set_input_tensor(at, ov.Tensor(array))
         request.infer()
-        _, peak = resident()
-        return max(0, peak - before)
+        return max(0, own_memory() - before)
 
     def free(self) -> float:
         """Bytes that are free on this node."""

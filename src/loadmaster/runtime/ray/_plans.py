@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 SHARE = 0.9
-"""Of a node's memory that a plan may fill: Ray and the interpreter need some."""
+"""Of a node's free memory that a plan may fill: tensors on their way need some."""
 PROVENANCE = "measured by OpenVINO's counters on each node; links fitted to arrays sent through Ray"
 
 
@@ -132,7 +132,7 @@ def capacities(devices: Sequence[DeviceSpec], profile: ModelProfile) -> dict[str
     found = {}
     for spec in devices:
         taken = profile.profiles[spec.name].memory
-        room = max(0.0, seen[spec.node]["free"] - (1 - SHARE) * seen[spec.node]["memory"]) / count[spec.node]
+        room = SHARE * seen[spec.node]["free"] / count[spec.node]
         found[spec.name] = room * (counted / taken if taken and counted else 1.0)
     return found
 
@@ -208,9 +208,10 @@ def run_plan(
     """
     until, clock = time.monotonic() + budget, "wall" if clock == "auto" else clock
     say("comparing outputs with those of the unplaced model")
-    plan, specs, shapes, findings = _ready(model, plan, devices, shapes)
+    plan, specs, given, findings = _ready(model, plan, devices, shapes)
+    read = {"shapes": dict(given), "values": given.constants}
     how, options = how_to_run(plan.problem().model)
-    with open_session(model, specs, shapes, clock=clock, tolerance=tolerance) as session:
+    with open_session(model, specs, given, clock=clock, tolerance=tolerance) as session:
         session.stream = how == "pipeline"
         worker = session.worker
         assert isinstance(worker, RayWorker)
@@ -237,12 +238,12 @@ def run_plan(
                 if not _there(worker):
                     raise WorkerError(f"{error}, and no device is left") from None
                 rest, solution = place_on(plan.problem(), list(_there(worker)), place)
-                pieces, now = cut(rest, solution.placement), Plan.from_solution(rest, solution)
+                pieces, now = cut(rest, solution.placement), Plan.from_solution(rest, solution, **read)
         shown = now or plan
         where = {spec.name: spec.node for spec in specs}
         factors, better, advice = slow_factors(shown.problem(), pieces, spans), None, None
         if factors and place is not None:
-            better, advice = better_plan(shown.problem(), shown.placement(), factors, place)
+            better, advice = better_plan(shown.problem(), shown.placement(), factors, place, **read)
         findings += slow_devices(
             shown.problem(), pieces, spans, where, **({} if advice is None else {"advice": advice})
         )

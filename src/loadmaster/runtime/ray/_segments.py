@@ -10,9 +10,9 @@ from loadmaster.runtime._pieces import DATA, Piece
 
 __all__ = ["Needs", "joined", "needs_of", "segments"]
 
-COMPILED, PROFILED = 2.0, 3.5
-"""Bytes for each byte of weights, in f32, of a model that is ready to run, and of one that is profiled (compiled twice,
-beside the file). Seen: 1.3 to 1.9 for the first, of which a part is what the engine itself takes."""
+COMPILED, PROFILED = 1.5, 2.5
+"""Bytes for each byte of weights, in f32, of a model that is ready to run, and of one that is profiled: compiled twice.
+A guess, until it is measured."""
 ACTIVATIONS = 4.0
 """Times the largest tensor."""
 

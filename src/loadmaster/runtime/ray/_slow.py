@@ -53,9 +53,12 @@ def slow_devices(
 
 
 def better_plan(
-    problem: Problem, placement: Placement, factors: Mapping[str, float], place: Placing
+    problem: Problem, placement: Placement, factors: Mapping[str, float], place: Placing, **read: Any
 ) -> tuple[Plan | None, str]:
-    """The plan that would be better with devices at the pace that was measured, if there is one, and a sentence."""
+    """The plan that would be better with devices at the pace that was measured, if there is one, and a sentence.
+
+    ``read`` are the shapes and values that the model was read with.
+    """
     real = slowed(problem, factors)
     now = evaluate(real, placement).cost
     try:
@@ -73,4 +76,4 @@ def better_plan(
         f"at that pace a plan with {moved}, takes {seconds_text(found.cost)} instead of {seconds_text(now)} "
         f"(predicted, {now / found.cost:.2f}x)"
     )
-    return Plan.from_solution(real, found), text
+    return Plan.from_solution(real, found, **read), text
