@@ -3,10 +3,12 @@
     python -m benchmarks.auto --rows auto.jsonl                     # everything: hours; the same command goes on
     python -m benchmarks.auto --rows auto.jsonl --only gnmt --methods auto,multilevel
     python -m benchmarks.auto --rows auto.jsonl --sets zoo --repeat 3
+    python -m benchmarks.auto --rows sample.jsonl --sets zoo --sample 27 --seconds 10   # half an hour
 
 The cases are a plain list: the published workloads under the models they were published for (42), the zoo under three
 execution models (72), and graphs of 50,000 to 1,000,000 ops (12). On :data:`DRAWN` of them all methods run. The budget
-is 10 seconds, 30 above 5,000 ops; the machine should be otherwise idle.
+is 10 seconds, 30 above 5,000 ops; the machine should be otherwise idle. ``--sample`` draws some of the cases by a fixed
+seed, as many of each execution model, and runs the strongest members only (:data:`STRONGEST`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 
 from benchmarks.comparisons import ZOO
 from loadmaster import api
+from loadmaster.files import add_limits
 from loadmaster.placers import PLACERS
 from loadmaster.problem import Problem
 from loadmaster.studies import Case, Page, Row, Scope, Study, number, percent, placed
@@ -54,6 +57,14 @@ MEMBERS = {
     "offload": ("calls", "cp-sat", *SEARCHES),
 }
 """What runs beside ``auto``, by execution model; a method that does not support a problem leaves a dash."""
+STRONGEST = {
+    "serial": ("min-cut", "local-search", "gdp+ls"),
+    "concurrent": ("beam", "multilevel", "local-search", "gdp", "gdp+ls"),
+    "pipeline": ("frontier", "multilevel", "local-search", "gdp", "gdp+ls"),
+    "chain": ("ideal-dp", "linear-dp", "gdp+ls"),
+    "offload": ("calls", "local-search", "gdp+ls"),
+}
+"""The same for a sample: whose placements ``auto`` mostly returns, and the learned start with local search."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,8 @@ class Instance:
 
     def make(self) -> Problem:
         """The problem."""
+        if self.part == "large":
+            add_limits(["layers=2M"])  # networks built layer by layer usually end at 200,000 ops
         model = "pipeline" if self.kind == "chain" else self.kind
         settings = {"contiguity": self.contiguity} if self.contiguity else {}
         return api.problem(self.source, self.cluster, None if self.cluster is None else model, **settings)
@@ -98,6 +111,23 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", default="", help="only these, by commas (default: auto and its members)")
     parser.add_argument("--seconds", type=float, help="for all, instead of 10 and 30")
     parser.add_argument("--repeat", type=int, default=1, help="seeds of auto (1)")
+    parser.add_argument(
+        "--sample", type=int, help="only so many cases, drawn, and only the strongest members"
+    )
+
+
+def sampled(given: Sequence[Instance], count: int) -> list[Instance]:
+    """Cases drawn by seed, as many of each execution model as there are (or one more), in the order given."""
+    draw = random.Random(DRAWN_BY)
+    piles = {kind: [g for g in given if g.kind == kind] for kind in MEMBERS}
+    for pile in piles.values():
+        draw.shuffle(pile)
+    chosen: set[str] = set()
+    while len(chosen) < min(count, len(given)):
+        for pile in piles.values():
+            if pile and len(chosen) < count:
+                chosen.add(pile.pop().name)
+    return [g for g in given if g.name in chosen]
 
 
 def cases(scope: Scope) -> list[Case]:
@@ -107,6 +137,8 @@ def cases(scope: Scope) -> list[Case]:
         random.Random(DRAWN_BY).sample([given.name for given in everything], min(DRAWN, len(everything)))
     )
     chosen = [g for g in everything if g.part in scope["sets"].split(",") and scope.only in g.name]
+    few = scope["sample"] is not None
+    chosen = sampled(chosen, scope["sample"]) if few else chosen
     wanted = scope["methods"].split(",") if scope["methods"] else []
     found = []
     for stage in range(3):
@@ -114,8 +146,8 @@ def cases(scope: Scope) -> list[Case]:
             others = [name for name in PLACERS if name != "auto" and name not in MEMBERS[given.kind]]
             runs: Sequence[tuple[str, int]] = (
                 [("auto", seed) for seed in range(scope["repeat"])],
-                [(name, 0) for name in MEMBERS[given.kind]],
-                [(name, 0) for name in others] if given.name in drawn else [],
+                [(name, 0) for name in (STRONGEST if few else MEMBERS)[given.kind]],
+                [(name, 0) for name in others] if given.name in drawn and not few else [],
             )[stage]
             for method, seed in runs:
                 if not wanted or method in wanted:
@@ -151,7 +183,19 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
         f"with other methods beside it on {sum(line.best is not None for line in told)}."
     )
     page.table(
-        ("case", "ops", "auto", "best other", "by", "auto / other", "bound", "gap", "s"),
+        (
+            "case",
+            "ops",
+            "auto",
+            "best other",
+            "by",
+            "auto / other",
+            "bound",
+            "proved by",
+            "gap",
+            "last gain, s",
+            "s",
+        ),
         [line.cells() for line in told],
     )
     compared = [line for line in told if line.ratio is not None]
@@ -185,7 +229,9 @@ class _Told:
         self.name, self.ops, self.kind = name, mine[0]["ops"], mine[0]["kind"]
         self.cost = median(costs) if costs else None
         self.best = min(others, key=lambda row: row["cost"], default=None)
-        self.bound = max((row.get("bound") or 0.0 for row in rows), default=0.0)
+        best_proof = max(rows, key=lambda row: row.get("bound") or 0.0)
+        self.bound, self.proved_by = best_proof.get("bound") or 0.0, best_proof.get("bound_by") or "-"
+        self.last = max((row.get("last_improvement") or 0.0 for row in mine), default=0.0)
         self.wall = max(row["wall"] for row in mine)
         share, seconds = ALLOWED
         # Compiling kernels is announced and is not part of the budget: the solution's own clock counts.
@@ -204,7 +250,9 @@ class _Told:
             best["method"] if best else "-",
             f"{self.ratio:.4f}" if self.ratio is not None else "-",
             number(1e3 * self.bound),
+            self.proved_by,
             percent(self.gap),
+            number(self.last, 2),
             number(self.wall, 2),
         )
 

@@ -129,3 +129,14 @@ def test_the_kept_rows_of_gdp_make_the_documented_table(tmp_path: Path, capsys) 
     for line in capsys.readouterr().out.splitlines():
         if line.startswith(("| zero-shot", "| gdp+ls", "| images", "| bound")):
             assert line in documented
+
+
+def test_a_sample_of_the_portfolio_repeats_and_has_every_execution_model() -> None:
+    auto = importlib.import_module("benchmarks.auto")
+    everything = [given for given in auto.instances(None) if given.part == "zoo"]
+    drawn = auto.sampled(everything, 9)
+    assert drawn == auto.sampled(everything, 9)
+    assert [given.kind for given in drawn].count("serial") == 3
+    assert {given.kind for given in drawn} == {"serial", "concurrent", "pipeline"}
+    assert auto.sampled(everything, 1000) == everything
+    assert set(auto.STRONGEST) == set(auto.MEMBERS)

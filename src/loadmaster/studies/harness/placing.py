@@ -45,6 +45,7 @@ def placed(problem: Problem, method: str | Placer, **how: Any) -> dict[str, Any]
         "evaluations": solution.evaluations,
         "within_1_percent_after": near[0] if near else solution.evaluations,
         "seconds": solution.seconds,
+        "last_improvement": solution.history[-1].seconds if solution.history else None,
         "cpu_seconds": time.process_time() - began,
         "found_by": solution.found_by or solution.method,
         "bound_by": solution.bound_by,
