@@ -29,6 +29,27 @@ SCHEDULES = {
 """Names of ours -> classes of ``torch.distributed.pipelining``."""
 
 
+class _Sends(list[Any]):
+    """What is to be sent. Where the engine adds what is to be received at the same time, that goes first.
+
+    Gloo tells the other rank that it may send in the same stream as the data itself: behind a message that is on its
+    way this waits until the message has arrived, and the two directions of a link work one after the other.
+    """
+
+    def __add__(self, received: Any) -> Any:
+        return [*received, *self]
+
+
+class _Stage(pipelining.PipelineStage):  # type: ignore[misc]
+    """The engine's stage, which asks for messages before it sends its own."""
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> Any:
+        return _Sends(super().get_fwd_send_ops(fwd_chunk_id))
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> Any:
+        return _Sends(super().get_bwd_send_ops(bwd_chunk_id))
+
+
 class Pipeline:
     """One rank's part of a model that is split over ranks.
 
@@ -75,7 +96,7 @@ class Pipeline:
             stage_module(capture, cut, stage, self.clock[stage]).to(self.device) for stage in self.mine
         ]
         self.stages = [
-            pipelining.PipelineStage(
+            _Stage(
                 module,
                 stage,
                 cut.count,
