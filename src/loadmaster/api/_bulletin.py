@@ -104,7 +104,8 @@ class Bulletin:
     def begin(self, run: str) -> float:
         """Seconds since the first run began; a run says so when it has imported and compiled what it needs."""
         now = self._clock()
-        self._began = now if self._began is None else self._began
+        if self._began is None:  # what it did while the runs were loading is none of their exchange
+            self._began, self._before = now, self._cpu()
         self._runs.setdefault(run, 0)
         return now - self._began
 

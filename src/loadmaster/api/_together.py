@@ -31,7 +31,7 @@ from loadmaster.problem.coarsening import Coarsening
 
 __all__ = ["Effort", "Job", "place_together", "seed_of"]
 
-LOOK = 0.25
+LOOK = 0.5
 """Seconds between two looks at what all runs have found so far."""
 GRACE = 3.0
 """Seconds in which runs that were asked to end do so; their placements are known already."""
