@@ -23,8 +23,9 @@ from loadmaster.units import bytes_text
 __all__ = ["RayHost", "RayWorker", "whole"]
 
 _keys = itertools.count()
-PROFILING = 0.8
-"""Of the memory that is free, what a part of a model may take that is profiled."""
+PROFILING = 0.4
+"""Of the memory that is free, what a part of a model may take that is profiled: compiling needs more for a while, and
+Ray keeps what it sends in memory of its own on the node. Smaller parts cost little."""
 
 
 def whole(model: Any, device: str) -> Piece:
