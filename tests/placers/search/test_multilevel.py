@@ -11,8 +11,10 @@ from loadmaster import api
 from loadmaster.errors import InfeasibleError, InputError, UndecidedError
 from loadmaster.placers import PLACERS, Budget
 from loadmaster.placers.frame.feasible import atoms_of, first_feasible
+from loadmaster.placers.frame.search import Search
+from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.placers.search.multilevel import Multilevel
-from loadmaster.placers.search.multilevel._cycles import sizes_of
+from loadmaster.placers.search.multilevel._cycles import Cycles, sizes_of
 from loadmaster.placers.search.multilevel._groups import heavy_groups
 from loadmaster.placers.search.multilevel._levels import make_level
 from loadmaster.problem import Problem, SimulatedEvaluator
@@ -80,6 +82,39 @@ def test_a_run_of_evaluations_repeats_and_is_not_worse_than_its_start(model: str
     assert once.cost == again.cost
     assert once.placement == again.placement
     assert once.evaluations <= 1500
+
+
+@given(problems(min_ops=6, max_ops=10))
+@settings(max_examples=15)
+def test_without_single_ops_groups_that_do_not_fit_end_no_walk(problem: Problem) -> None:
+    try:
+        start = first_feasible(problem)
+    except (InfeasibleError, UndecidedError):
+        return
+    check = SimulatedEvaluator(problem)
+    before = check.evaluate_batch(start.device)[0][0]
+    placer = Multilevel(small=2, large=3, cycles=2, finest=False, constructed=False)
+    found = placer.place(problem, budget=Budget(evaluations=600), start=start)
+    cost, feasible = check.evaluate_batch(found.placement.device)
+    assert feasible[0]
+    assert found.cost <= before * (1 + 1e-9)
+    assert found.placement.order is not None or cost[0] == pytest.approx(found.cost)
+
+
+def test_the_first_cycle_without_single_ops_is_free_of_the_start() -> None:
+    problem = api.problem("zoo:layered-2000", "4acc+1cpu", model="concurrent")
+    start = PLACERS["expert"].place(problem, budget=Budget(evaluations=50)).placement
+    with Search(problem, Budget(evaluations=1000), "multilevel") as search:
+        search.try_placement(start)
+        cycles = Cycles(search, LocalSearch(), (40, 500), 8, seed=1, finest=False)
+        groups = []
+        for _ in range(40):
+            cycles.walk(10)
+            assert cycles._level is not None
+            groups.append(cycles._level.coarse.class_of)
+    mixed = [len(np.unique(start.device[groups[0] == g])) for g in np.unique(groups[0])]
+    assert 100 <= len(mixed) <= 400
+    assert max(mixed) > 1
 
 
 def test_it_refuses_sizes_that_make_no_levels() -> None:

@@ -38,6 +38,10 @@ HASTE = 0.05
 """The patience of a descent without the level of all atoms."""
 SHARE = 0.3
 """Part of what is left of the budget that one level may take."""
+FREE, CALM, FIRST_SHARE = 200, 0.25, 0.6
+"""Where there is no level of all atoms, the first cycle: its number of groups, its patience, its part of the budget."""
+MOVES = 300
+"""It is left out where it has no room for so many moves: it begins at a worse placement than the best known."""
 
 
 def sizes_of(atoms: int, levels: tuple[int, ...]) -> list[int]:
@@ -56,8 +60,9 @@ class Cycles:
 
     Every other cycle makes its groups freely and begins near the best placement; the cycles between only put atoms
     together that are on one device there, so that they begin exactly at it. Without the finest level, where a move
-    costs too much to be spent on a single atom, all cycles are of the second sort, of one level and short: one descent
-    among some number of groups between the smallest and the largest level, each time others.
+    costs too much to be spent on a single atom, the first cycle is of the first sort, with one level of some 200
+    groups, and has most of the time. All others are of the second sort, of one level and short: one descent among some
+    number of groups between the smallest and the largest level, each time others.
     """
 
     def __init__(
@@ -72,10 +77,11 @@ class Cycles:
     ) -> None:
         assert search.best is not None
         self._search, self._problem = search, search.problem
-        self._settings = (
-            replace(settings, kicks=kicks) if finest else replace(settings, kicks=0, patience=HASTE)
-        )
+        self._settings = replace(settings, kicks=kicks)
+        self._hasty = replace(settings, kicks=0, patience=HASTE)
+        self._calm = replace(settings, kicks=kicks, patience=CALM)
         self._finest = finest
+        self._fresh = not finest
         self._check = SimulatedEvaluator(self._problem)
         self._rng = np.random.default_rng(seed)
         self._sizes = sizes_of(atoms_of(self._problem).count, levels)
@@ -127,17 +133,23 @@ class Cycles:
             self._begin_cycle()
         level = self._levels.pop(0)
         start = level.restrict(self._here, self._check)
+        if start is None and self._fresh:  # groups of the short cycles keep to a placement that fits
+            self._fresh = False
+            return self._next_level()
         if start is None:  # the groups do not fit: wait for the next level, which can do more
             return bool(self._levels) and self._next_level()
         self._level = level
         seed = int(self._rng.integers(2**63))
+        settings = self._settings if self._finest else self._calm if self._fresh else self._hasty
+        share = FIRST_SHARE if self._fresh else SHARE
+        self._fresh = False
         self._walker = IteratedWalker(
-            self._settings, level.chain(seed, self._search.evaluator), _Once(start), level.coarse
+            settings, level.chain(seed, self._search.evaluator), _Once(start), level.coarse
         )
         search = self._search
         limited = search.budget.evaluations is not None
-        self._left = max(1, int(SHARE * search.evaluations_left)) if limited else 2**62
-        self._until = search.seconds + SHARE * search.seconds_expected
+        self._left = max(1, int(share * search.evaluations_left)) if limited else 2**62
+        self._until = search.seconds + share * search.seconds_expected
         return True
 
     def _begin_cycle(self) -> None:
@@ -145,6 +157,12 @@ class Cycles:
         search, atoms = self._search, atoms_of(self._problem)
         assert search.best is not None
         self._here = self.best if self.best_cost <= search.cost else search.best.device
+        if self._fresh and self._sizes and self._room_for_first():
+            made = self._acyclic([min(max(FREE, self._sizes[0]), self._sizes[-1])])
+            if made:
+                self._levels = [self._made(made[0])]
+                return
+        self._fresh = False
         at = None
         if self._cycle % 2 or not self._finest:
             at = np.empty(atoms.count, np.int32)
@@ -156,12 +174,20 @@ class Cycles:
             self._levels = [self._made(group)]
             return
         kind = KINDS[self._cycle % len(KINDS)]
-        made = self._acyclic() if kind == "acyclic" else self._rated(kind, at)
+        made = self._acyclic(self._sizes) if kind == "acyclic" else self._rated(kind, at)
         groups = [*made, np.arange(atoms.count, dtype=np.int32)]
         counts = [int(group.max(initial=-1)) + 1 for group in groups]
         # A level that is hardly coarser than the next is left out.
         keep = [i for i, (few, more) in enumerate(pairwise(counts)) if few <= 0.8 * more]
         self._levels = [self._made(groups[i]) for i in (*keep, len(groups) - 1)]
+
+    def _room_for_first(self) -> bool:
+        search = self._search
+        if search.budget.evaluations is not None:
+            return FIRST_SHARE * search.evaluations_left >= MOVES
+        began = search.seconds
+        self._check.evaluate_batch(self._here)
+        return FIRST_SHARE * search.seconds_expected >= MOVES * (search.seconds - began)
 
     def _rated(self, rating: Rating, at: IntArray | None) -> list[IntArray]:
         """(atoms,) groups, the coarsest first: each level is made from the finer one."""
@@ -174,21 +200,19 @@ class Cycles:
             groups.insert(0, made)
         return groups
 
-    def _acyclic(self) -> list[IntArray]:
+    def _acyclic(self, sizes: list[int]) -> list[IntArray]:
         """(atoms,) groups, the coarsest first: of the rounds of a matching those nearest to the sizes asked for."""
-        if not self._sizes:
+        if not sizes:
             return []
         atoms = atoms_of(self._problem)
         noise = NOISE if self._cycle else 0.0
         rounds: dict[int, IntArray] = {}
-        for _, tied in matching_rounds(self._problem, self._sizes[0], rng=self._rng, noise=noise):
+        for _, tied in matching_rounds(self._problem, sizes[0], rng=self._rng, noise=noise):
             self._look_at_clock()
             group = np.empty(atoms.count, np.int32)
             group[atoms.of_op] = np.unique(tied, return_inverse=True)[1].reshape(-1)
             rounds.setdefault(int(group.max(initial=-1)) + 1, group)
-        nearest = {
-            min(rounds, key=lambda count: abs(math.log(count / size))) for size in self._sizes if rounds
-        }
+        nearest = {min(rounds, key=lambda count: abs(math.log(count / size))) for size in sizes if rounds}
         return [rounds[count] for count in sorted(nearest)]
 
     def _made(self, group: IntArray) -> Level:
