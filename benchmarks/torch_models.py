@@ -32,6 +32,8 @@ class Case:
 def build(name: str, *, dropout: float = 0.0, seed: int = 0, large: bool = False) -> Case:
     """A model of the table below; ``large`` in a size that is worth timing."""
     torch.manual_seed(seed)
+    if name not in MODELS:
+        raise SystemExit(f"there is no model {name!r}: choose of {', '.join(MODELS)}")
     return MODELS[name](dropout, large)
 
 

@@ -172,7 +172,7 @@ def split(
     say(f"placing {len(units)} layers on {len(found)} ranks …")
     solution = search(problem)
     if refine and cluster is None and costs is not None and solution.stopped != "interrupted":
-        for _ in range(2):
+        for _ in range(3):
             stage_of = _stage_of_nodes(captured, problem, solution.placement)
             count = max(stage_of) + 1
             cut = cut_stages(captured, stage_of, count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -262,3 +263,16 @@ def test_what_an_export_would_lose_or_cannot_know_is_refused_by_name() -> None:
     branched = Calling(lambda h: torch.cond(h.sum() > 0, torch.relu, torch.tanh, (h,)))
     with pytest.raises(InputError, match=r"'cond' .* has several branches"):
         capture(branched, x, training=True)
+
+
+def test_a_branch_on_values_is_one_sentence_and_nothing_else_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Branch(nn.Module):
+        def forward(self, x):
+            print("mine", file=sys.stderr)
+            return x + 1 if x.sum() > 0 else x
+
+    with pytest.raises(InputError, match=r"in forward: 'return x \+ 1 if x.sum\(\) > 0 else x'"):
+        capture(Branch(), torch.ones(3))
+    assert set(capsys.readouterr().err.split()) == {"mine"}

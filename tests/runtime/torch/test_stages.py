@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from loadmaster.errors import InputError
 from loadmaster.graph.torch import capture
 from loadmaster.runtime.torch import (
     Clock,
+    _allocation,
+    _costs,
     check_plan,
     corrected,
     cut_stages,
@@ -29,7 +33,7 @@ from loadmaster.runtime.torch import (
     stages_of_plan,
 )
 from loadmaster.runtime.torch._equality import relative
-from loadmaster.runtime.torch._pipeline import unflattened
+from loadmaster.runtime.torch._pipeline import _Sends, unflattened
 
 
 def chained(captured, cut, tensors, clocks):
@@ -125,6 +129,57 @@ def test_what_an_op_keeps_is_counted_once_and_weights_are_not() -> None:
     assert (costs.forward > 0).all()
     assert costs.backward[captured.index["linear_1"]] > 0
     assert costs.loss[0] > 0
+
+
+def test_every_op_of_a_pass_gets_the_time_between_two_looks_at_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Linear(8, 4))
+    captured = capture(model, torch.randn(4, 8), training=True)
+    cut = cut_stages(captured, [0] * len(captured.nodes), 1)
+    clock = Clock(0, 1)
+    module = stage_module(captured, cut, 0, clock, shared=True)
+    ticks = itertools.count()
+    monkeypatch.setattr(_costs.time, "process_time", lambda: float(next(ticks)))
+    found = _costs._pass(captured, module, clock, captured.example.tensors(), lambda x: x.sum(), None)
+    # A look before and behind each op forward; backward one at the beginning of each, which ends the one before.
+    assert found[:, 0].tolist() == [1.0] * (len(captured.nodes) + 1)
+    assert found[:, 1].tolist() == [1.0] * len(captured.nodes) + [2.0]
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_looking_costs_is_taken_off_and_slow_rounds_change_nothing() -> None:
+    true = np.array([[4.0, 8.0], [1.0, 0.0], [3.0, 6.0]])
+    looked = true + np.array([0.5, 1.0]) * (true > 0)
+    seen = _costs._without_looking(np.stack([looked] * 3), np.stack([true.sum(axis=0)] * 3))
+    assert seen[0] == pytest.approx(true)
+    slow = np.array([1.0, 1.0, 3.0, 1.0, 2.0])[:, None, None] * true
+    assert _costs._undisturbed(slow) == pytest.approx(true)
+
+
+def test_freed_memory_is_given_back_where_there_is_a_limit_or_the_user_chose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, int]] = []
+    library = SimpleNamespace(mallopt=lambda kind, value: asked.append((kind, value)) or 1)
+    monkeypatch.setattr(_allocation.ctypes, "CDLL", lambda name: library)
+    for name in _allocation.CHOSEN:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(_allocation, "_limited", lambda: False)
+    keep = _allocation.keep_freed_memory.__wrapped__
+    assert keep()
+    assert [kind for kind, _ in asked] == [-3, -1]
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "100000")
+    assert not keep()
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_")
+    monkeypatch.setattr(_allocation, "_limited", lambda: True)
+    assert not keep()
+    assert len(asked) == 2
+
+
+def test_messages_are_asked_for_before_others_are_sent() -> None:
+    sent, received = _Sends(["send 1", "send 2"]), ["receive"]
+    assert sent + received == ["receive", "send 1", "send 2"]
 
 
 def test_corrected_op_times_add_up_to_the_stages() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ def export_module(module: Any, example: Example, name: str) -> Any:
             warnings.catch_warnings(),
             without_cache(module),
             _without_log(),
+            _without_printed_graph(),
             _called_functions() as called,
         ):
             warnings.simplefilter("ignore")
@@ -109,6 +112,21 @@ def _without_log() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
+
+
+@contextmanager
+def _without_printed_graph() -> Iterator[None]:
+    """Keep PyTorch from printing the graph so far where a value decides what runs; what others print stays."""
+    printed, graph = io.StringIO(), None
+    try:
+        with redirect_stderr(printed):
+            yield
+    except Exception as error:
+        graph = getattr(error, "partial_fx_graph", None)
+        raise
+    finally:
+        said = printed.getvalue()
+        sys.stderr.write(said.replace(f"{graph}\n", "") if graph else said)  # it may be printed twice
 
 
 @contextmanager

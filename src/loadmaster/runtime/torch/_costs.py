@@ -1,30 +1,34 @@
 """What every op takes on this machine, forward and backward, and what it keeps in between.
 
-Each op runs alone, on the values that it reads in a real pass, with a small autograd graph of its own. Gradients of
-weights add up from run to run, as they do over the microbatches of a step: made anew each time, in memory fresh from
-the system, they would let layers with large weights look slow. Time is this process's CPU time (one thread), which a
-busy machine disturbs little, or CUDA's events on a GPU. The sum over a stage is
-near what the stage takes; its share of all stages, which is what a split needs, is nearer still.
-:func:`measure_stages` measures whole stages, and :func:`corrected` brings op times into agreement with them.
+On a CPU ops are timed where they are: in passes through the whole model, forward and backward, with a look at the
+clock between two of them (backward by hooks of autograd, which goes back through ops in the order in which they came).
+Alone, an op would have warm caches, memory that it has just freed, and a call of autograd to itself. The clock is this
+process's CPU time (one thread), which a busy machine disturbs little. On a GPU each op runs alone, on the values that
+it reads in a real pass, with a small autograd graph of its own, by CUDA's events. Gradients of weights add up from run
+to run, as they do over the microbatches of a step. :func:`measure_stages` measures whole stages, and :func:`corrected`
+brings op times into agreement with them.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import fx
 from torch.utils import _pytree as pytree
 
 from loadmaster.arrays import FloatArray
 from loadmaster.errors import InputError
 from loadmaster.graph import Graph
 from loadmaster.graph.torch import Alone, Capture, alone, differentiable, gradients_of, run_alone
-from loadmaster.runtime.torch._cut import Cut
+from loadmaster.runtime.torch._allocation import keep_freed_memory
+from loadmaster.runtime.torch._cut import Cut, Value, cut_stages
 from loadmaster.runtime.torch._drawing import Clock
 from loadmaster.runtime.torch._modules import stage_module
 from loadmaster.runtime.torch._pipeline import unflattened
@@ -32,11 +36,15 @@ from loadmaster.runtime.torch._pipeline import unflattened
 __all__ = ["OpCosts", "StageTime", "corrected", "measure_ops", "measure_stages"]
 
 LEAST = 5
-"""Runs of an op, at least,"""
+"""Runs of an op, and passes through the model, at least,"""
 MOST = 200
 """at most,"""
 ENOUGH = 4e-3
-"""and seconds after which there are enough of them."""
+"""and seconds after which there are enough runs,"""
+PASSES = 3.0
+"""or passes,"""
+ROUNDS = 40
+"""of which this many are enough in any case."""
 QUANTILE = 0.25
 """Of the runs: what an op takes when little disturbs it."""
 
@@ -128,16 +136,151 @@ def measure_ops(
                 with _refused(f"{capture.name}: the op {capture.names[v]!r} fails on the example"):
                     result, kept[v] = _keeping(one, weights, seen)
                 gradient[node.name] = gradients_of(result)
-                forward[v], backward[v] = clock.measure(one)
+                if clock.cuda:
+                    forward[v], backward[v] = clock.measure(one)
                 value[node.name] = pytree.tree_map_only(torch.Tensor, lambda part: part.detach(), result)
-                on_progress(v + 1, count)
+                on_progress(v + 1, 2 * count)
         taken, loss_kept = (0.0, 0.0), 0.0
         if loss is not None:
             one = _loss_alone(capture, value, gradient, loss, target)
             _check_loss(capture, one)
             _, loss_kept = _keeping(one, weights, seen)
-            taken = clock.measure(one)
+            if clock.cuda:
+                taken = clock.measure(one)
+        if not clock.cuda:
+            del value, gradient, seen
+            forward, backward, taken = _measure_passes(capture, where, loss, target, on_progress)
     return OpCosts(forward, backward, kept, taken, loss_kept)
+
+
+def _measure_passes(
+    capture: Capture,
+    where: Any,
+    loss: Callable[..., Any] | None,
+    target: Any,
+    on_progress: Callable[[int, int], None],
+) -> tuple[FloatArray, FloatArray, tuple[float, float]]:
+    """Seconds of every op forward and backward, and of the loss: its median share of a pass, of an undisturbed pass."""
+    whole = cut_stages(capture, [0] * len(capture.nodes), 1)
+    clock = Clock(0, 1)
+    module = stage_module(capture, whole, 0, clock, shared=True).to(where)
+    assert capture.example is not None
+    inputs = [tensor.to(where) for tensor in capture.example.tensors()]
+    count = len(capture.nodes)
+    taken: list[FloatArray] = []
+    plain: list[FloatArray] = []
+    began = time.perf_counter()
+    while len(taken) <= LEAST or (time.perf_counter() - began < PASSES and len(taken) <= ROUNDS):
+        taken.append(_pass(capture, module, clock, inputs, loss, target))  # the first ones are to warm up
+        plain.append(_plain_pass(capture, module, inputs, loss, target))
+        on_progress(count + min(count, count * len(taken) // (LEAST + 1)), 2 * count)
+    found = _undisturbed(_without_looking(np.stack(taken[1:]), np.stack(plain[1:])))
+    return found[:count, 0], found[:count, 1], (float(found[count, 0]), float(found[count, 1]))
+
+
+def _without_looking(passes: FloatArray, plain: FloatArray) -> FloatArray:
+    """(passes, ops + 1, 2) seconds without those of looking at the clock, which every op has the same of.
+
+    ``plain`` has (passes, 2) seconds of whole passes that nobody looked into.
+    """
+    more = np.median(passes.sum(axis=1), axis=0) - np.median(plain, axis=0)
+    seen = np.maximum((np.median(passes, axis=0) > 0).sum(axis=0), 1)
+    found: FloatArray = np.maximum(
+        passes - np.maximum(more, 0.0) / seen, passes / 4
+    )  # something is left of each
+    return found
+
+
+def _plain_pass(
+    capture: Capture, module: Any, inputs: Sequence[Any], loss: Callable[..., Any] | None, target: Any
+) -> FloatArray:
+    """(2,) CPU seconds of a pass forward, with the loss, and backward."""
+    began = time.process_time()
+    made = module(*inputs)
+    if loss is None:
+        return np.array([time.process_time() - began, 0.0])
+    result = unflattened(capture, made, joined=False)
+    lost = loss(result) if target is None else loss(result, target)
+    middle = time.process_time()
+    if lost.requires_grad:
+        del made, result
+        torch.autograd.backward(lost)
+    return np.array([middle - began, time.process_time() - middle])
+
+
+def _undisturbed(rounds: FloatArray) -> FloatArray:
+    """(parts, 2) of (rounds, parts, 2) seconds: the median share of each part, of a round that little disturbed.
+
+    A machine that slows down for a while slows all parts of a round, and leaves their shares alone.
+    """
+    total = rounds.sum(axis=(1, 2), keepdims=True)
+    share = np.median(rounds / np.where(total > 0, total, 1.0), axis=0)
+    found: FloatArray = share / max(float(share.sum()), 1e-30) * _low(total.ravel().tolist())
+    return found
+
+
+def _pass(
+    capture: Capture,
+    module: Any,
+    clock: Clock,
+    inputs: Sequence[Any],
+    loss: Callable[..., Any] | None,
+    target: Any,
+) -> FloatArray:
+    """(ops + 1, 2) CPU seconds of one pass through the model, op by op, and of the loss.
+
+    What an op in place writes into may lose its own step back: its time is then with the op in place, in its stage.
+    """
+    count = len(capture.nodes)
+    found = np.zeros((count + 1, 2))
+    value: dict[Any, Any] = {}
+    given, number = iter(inputs), itertools.count()
+    clock.tick(module, ())
+    left = {node: len(node.users) for node in module.graph.nodes}
+    marks: list[tuple[float, int]] = []
+    owner: dict[int, Any] = {}
+
+    def own(result: Any, v: int) -> None:
+        for part in differentiable(result):
+            step = part.grad_fn
+            if step is not None and id(step) not in owner:
+                owner[id(step)] = step
+                step.register_prehook(lambda _: marks.append((time.process_time(), v)))
+
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            value[node] = next(given)
+        elif node.op == "get_attr":
+            value[node] = _attribute(module, str(node.target))
+        elif node.op != "output":
+            args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), value.__getitem__)
+            call = _attribute(module, str(node.target)) if node.op == "call_module" else node.target
+            v = min(next(number), count)  # ops of the capture in their order, then what prepares results
+            began = time.process_time()
+            value[node] = call(*args, **kwargs)
+            found[v, 0] += time.process_time() - began
+            own(value[node], v)
+            del args, kwargs
+        for source in node.all_input_nodes if node.op != "output" else ():
+            left[source] -= 1
+            if not left[source]:
+                del value[source]  # as the stages of a rank forget what nobody will read
+    if loss is None:
+        return found
+    leaves = pytree.tree_map_only(fx.Node, value.__getitem__, module.graph.output_node().args[0])
+    result = unflattened(capture, leaves, joined=False)
+    value.clear()
+    began = time.process_time()
+    made = loss(result) if target is None else loss(result, target)
+    found[count, 0] += time.process_time() - began
+    own(made, count)
+    if made.requires_grad:
+        marks.append((time.process_time(), count))
+        torch.autograd.backward(made)
+        marks.append((time.process_time(), count))
+    for (start, v), (end, _) in itertools.pairwise(marks):
+        found[v, 1] += end - start
+    return found
 
 
 def _loss_alone(
@@ -251,8 +394,16 @@ class _Timer:
 
     def once(self, one: Alone) -> tuple[float, float]:
         """Seconds of one run, forward and backward; gradients of weights are added to those of earlier runs."""
+        result, ahead = self.forward(one)
+        return ahead, self.backward(one, result)
+
+    def forward(self, one: Alone) -> tuple[Any, float]:
+        """Result and seconds."""
         arguments = one.prepare()
-        result, ahead = self._timed(lambda: one.run(arguments))
+        return self._timed(lambda: one.run(arguments))
+
+    def backward(self, one: Alone, result: Any) -> float:
+        """Seconds; gradients of what is no weight are forgotten."""
         made, back = differentiable(result), 0.0
         if made:
             grown = [torch.ones_like(part) for part in made]
@@ -261,7 +412,7 @@ class _Timer:
         for leaf in one.leaves:
             if id(leaf) not in kept:
                 leaf.grad = None
-        return ahead, back
+        return back
 
     def _timed(self, call: Callable[[], Any]) -> tuple[Any, float]:
         if self.cuda:
@@ -282,7 +433,8 @@ def _low(seconds: list[float]) -> float:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """As torchrun starts ranks: each has one thread, unless its user says otherwise."""
+    """As ranks are: each has one thread, unless its user says otherwise, and keeps the memory that it frees."""
+    keep_freed_memory()
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -299,43 +451,93 @@ def measure_stages(
     target: Any = None,
     device: Any = None,
     repeats: int = 5,
+    seconds: float = 2.0,
 ) -> list[StageTime]:
-    """What each stage takes as a whole, in this process, one after another. Weights, buffers and gradients stay."""
+    """What each stage takes as a whole, in this process. Weights, buffers and gradients stay.
+
+    Stages take turns, each forward and backward as in 1F1B, at least ``repeats`` times and until ``seconds`` have gone
+    by: a machine that slows down for a while slows all of them, and leaves their shares alone.
+    """
+    pieces = [
+        _Piece(
+            stage_module(capture, cut, stage, Clock(0, 1), shared=True), *cut.boundaries[stage : stage + 2]
+        )
+        for stage in range(cut.count)
+    ]
+    order = [(stage, way) for stage in range(cut.count) for way in (False, True)]
+    return _measure_pieces(capture, pieces, order, loss, target, device, repeats, seconds)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Some ops as a module, what it is given, and what it returns."""
+
+    module: Any
+    given: tuple[Value, ...]
+    made: tuple[Value, ...]
+
+
+def _measure_pieces(
+    capture: Capture,
+    pieces: Sequence[_Piece],
+    order: Sequence[tuple[int, bool]],
+    loss: Any,
+    target: Any,
+    device: Any,
+    repeats: int,
+    seconds: float,
+) -> list[StageTime]:
+    """Seconds of every piece, forward and backward, in rounds of this order."""
     if capture.example is None:
         raise InputError(
             f"{capture.name}: there is no example of its inputs, so its stages cannot be measured"
         )
     where = _home(capture) if device is None else _usable(device)
     timer = _Timer(where)
-    given = [tensor.to(where) for tensor in capture.example.tensors()]
-    found: list[StageTime] = []
+    value = {
+        node: tensor.to(where) for node, tensor in zip(capture.inputs, capture.example.tensors(), strict=True)
+    }
+    taken: list[FloatArray] = []
     with _one_thread(), torch.set_grad_enabled(capture.training):
-        for stage in range(cut.count):
-            module = stage_module(capture, cut, stage, Clock(0, 1), copied=True).to(where)
-            one = _stage_alone(module, capture, cut, stage, given, loss, target)
-            runs = [timer.once(one) for _ in range(repeats + 1)][1:]
-            found.append(StageTime(_low([run[0] for run in runs]), _low([run[1] for run in runs])))
-            made = module(*given)
-            given = [part.detach() for part in made]
+        every: list[Alone] = []
+        for number, piece in enumerate(pieces):
+            piece.module.to(where)
+            final = number == len(pieces) - 1
+            every.append(_piece_alone(capture, piece, value, loss if final else None, target))
+            with torch.no_grad():
+                results = piece.module(*(value[one.node] for one in piece.given))
+            value |= {one.node: part.detach() for one, part in zip(piece.made, results, strict=True)}
+        began = time.perf_counter()
+        while len(taken) <= repeats or (
+            time.perf_counter() - began < seconds and len(taken) <= ROUNDS
+        ):  # the first round is to warm up
+            taken.append(_round(every, order, timer))
+    return [StageTime(float(ahead), float(back)) for ahead, back in _undisturbed(np.stack(taken[1:]))]
+
+
+def _round(every: Sequence[Alone], order: Sequence[tuple[int, bool]], timer: _Timer) -> FloatArray:
+    """(pieces, 2) seconds forward and backward."""
+    found, results = np.zeros((len(every), 2)), dict[int, Any]()
+    for number, is_backward in order:
+        one = every[number]
+        if is_backward:
+            found[number, 1] = timer.backward(one, results.pop(number))
+        else:
+            results[number], found[number, 0] = timer.forward(one)
     return found
 
 
-def _stage_alone(
-    module: Any, capture: Capture, cut: Cut, stage: int, given: list[Any], loss: Any, target: Any
-) -> Alone:
-    leaves = [
-        part.detach().requires_grad_(value.has_gradient)
-        for part, value in zip(given, cut.boundaries[stage], strict=True)
-    ]
+def _piece_alone(capture: Capture, piece: _Piece, values: Mapping[Any, Any], loss: Any, target: Any) -> Alone:
+    leaves = [values[one.node].detach().requires_grad_(one.has_gradient) for one in piece.given]
 
     def run(arguments: list[Any]) -> Any:
-        made = module(*arguments)
-        if stage < cut.count - 1 or loss is None:
+        made = piece.module(*arguments)
+        if loss is None:
             return made
         result = unflattened(capture, made, joined=False)
         return loss(result) if target is None else loss(result, target)
 
-    weights = tuple(module.parameters())
+    weights = tuple(piece.module.parameters())
     every = (*(leaf for leaf in leaves if leaf.requires_grad), *weights)
     return Alone(lambda: leaves, run, every, weights)
 

@@ -38,10 +38,13 @@ def random_ops(capture: Capture) -> list[str]:
     return [capture.names[v] for v, node in enumerate(capture.nodes) if is_random(node)]
 
 
-def stage_module(capture: Capture, cut: Cut, stage: int, clock: Clock, *, copied: bool = False) -> Any:
+def stage_module(
+    capture: Capture, cut: Cut, stage: int, clock: Clock, *, copied: bool = False, shared: bool = False
+) -> Any:
     """The ops of one stage as a module: it takes the values of its boundary and returns those of the next.
 
-    The module's parameters are the tensors of the captured model itself, or copies of them.
+    The module's parameters are those of the captured model itself; or copies; or, ``shared``, parameters of its own on
+    the same memory, with gradients of their own. In both cases buffers are copies.
     """
     graph, made = fx.Graph(), dict[fx.Node, fx.Node]()
     for value in cut.boundaries[stage]:
@@ -74,8 +77,9 @@ def stage_module(capture: Capture, cut: Cut, stage: int, clock: Clock, *, copied
     graph.output(tuple(_sent(graph, source(value.node), value, last) for value in cut.boundaries[stage + 1]))
     module = fx.GraphModule(root, graph, class_name=f"Stage{stage}")
     module.graph.lint()
-    if copied:
-        module = copy.deepcopy(module)  # before the hook, which a GraphModule would not copy
+    if copied or shared:
+        own = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in module.parameters() if shared}
+        module = copy.deepcopy(module, own)  # before the hook, which a GraphModule would not copy
     module.register_forward_pre_hook(clock.tick)
     return module
 

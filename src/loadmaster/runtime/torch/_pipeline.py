@@ -15,6 +15,7 @@ from loadmaster.errors import InputError
 from loadmaster.files import shown
 from loadmaster.graph.torch import Capture, Parameter
 from loadmaster.plan import Plan
+from loadmaster.runtime.torch._allocation import keep_freed_memory
 from loadmaster.runtime.torch._cut import Cut, Stages, cut_stages, stages_of_plan
 from loadmaster.runtime.torch._drawing import Clock
 from loadmaster.runtime.torch._modules import stage_module
@@ -87,6 +88,8 @@ class Pipeline:
         _check_ranks(cut.count, self.world, schedule)
         _check_microbatches(microbatches, cut.count, self.world, schedule)
         self.device = torch.device(device) if device is not None else default_device()
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.clock = [Clock(seed, microbatches) for _ in range(cut.count)]
         self.rank_of = (
             list(ranks) if ranks is not None else [stage % self.world for stage in range(cut.count)]
