@@ -15,6 +15,7 @@ that differed by about 4 %.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -128,6 +129,9 @@ class Machine:
         self._seed = seed
         self.asked: list[tuple[bytes, float, float]] = []
         """Every placement that was asked for, its true cost and what was measured."""
+        self.judge: Callable[[int], tuple[dict[bytes, float], float]] | None = None
+        """Of a method that models the answers: after so many, the logarithms of the costs that it believes of the
+        placements, and how far these may be off."""
 
     @property
     def least(self) -> float:
@@ -161,18 +165,30 @@ class Machine:
     def at(self, evaluations: int) -> float:
         """True cost of the answer after so many evaluations; infinite where none was feasible.
 
-        A fifth of them is spent on measuring the best few again: the least of many noisy values is mostly luck.
+        A fifth of them is spent on measuring the best few again: the least of many noisy values is mostly luck. Where
+        there is a model of the answers (``judge``), what is measured counts against it by the variances of both.
         """
+        first = max(1, evaluations - evaluations // 5)
         found: dict[bytes, list[float]] = {}
         true: dict[bytes, float] = {}
-        for placement, exact, value in self.asked[: max(1, evaluations - evaluations // 5)]:
-            found.setdefault(placement, []).append(value)
-            true[placement] = exact
-        few = sorted(found, key=lambda one: float(np.mean(found[one])))[: min(5, 1 + evaluations // 10)]
+        for placement, exact, value in self.asked[:first]:
+            if np.isfinite(value):
+                found.setdefault(placement, []).append(float(np.log(value)))
+                true[placement] = exact
+        thought, error = ({}, np.inf) if self.judge is None else self.judge(first)
+
+        def worth(one: bytes, more: list[float]) -> float:
+            measured = [*found[one], *more]
+            if one not in thought:
+                return float(np.mean(measured))
+            share = 1.0 / (1.0 + self.noise**2 / len(measured) / error**2)
+            return share * float(np.mean(measured)) + (1.0 - share) * thought[one]
+
+        few = sorted(found, key=lambda one: worth(one, []))[: min(5, 1 + evaluations // 10)]
         again = evaluations // 5 // max(len(few), 1)
         rng = np.random.default_rng([self._seed, 41, evaluations])
-        mean = {
-            one: np.mean([*found[one], *(true[one] * np.exp(self.noise * rng.standard_normal(again)))])
+        last = {
+            one: worth(one, (np.log(true[one]) + self.noise * rng.standard_normal(again)).tolist())
             for one in few
         }
-        return true[min(few, key=lambda one: float(mean[one]))] if few else np.inf
+        return true[min(few, key=lambda one: last[one])] if few else np.inf

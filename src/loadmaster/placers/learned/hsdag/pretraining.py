@@ -33,6 +33,7 @@ from loadmaster.placers.learned._tensors import NEVER, floats, longs
 from loadmaster.placers.learned.gdp._evolution import families_without
 from loadmaster.placers.learned.hsdag._messages import unit_times
 from loadmaster.placers.learned.hsdag._network import PairNetwork
+from loadmaster.placers.learned.hsdag._pairs import guesses
 from loadmaster.placers.learned.hsdag._policy import Given, Policy
 from loadmaster.placers.learned.hsdag._training import advantages, policy_loss
 from loadmaster.placers.learned.hsdag._unlike_problems import best_known, distorted, training_problem
@@ -53,15 +54,15 @@ ATTEMPTS = 8
 class Teaching:
     """The settings of a pre-training."""
 
-    problems: int = 100
+    problems: int = 160
     """Problems that are trained on."""
     checked: int = 8
     """Problems of the same families on which the result is compared with the beginning; they are not trained on."""
     label: int = 2000
     """Evaluations for what is best on a problem, where a minimum cut does not say."""
-    imitation: int = 800
+    imitation: int = 2400
     """Steps of imitation, each on one problem."""
-    reinforcement: int = 80
+    reinforcement: int = 240
     """Steps of reinforcement, each on one problem."""
     draws: int = 16
     """Placements of such a step."""
@@ -99,7 +100,7 @@ class Report:
 class Lesson:
     """One problem: what the policy sees, and what is best there."""
 
-    def __init__(self, seen: Problem, true: Problem, best: IntArray, prior: IntArray | None) -> None:
+    def __init__(self, seen: Problem, true: Problem, best: IntArray, prior: IntArray) -> None:
         self.units: Units = units_of(seen, "")
         self.evaluator = SimulatedEvaluator(true)
         self.best = float(self.evaluator.evaluate(Placement(best)).value)
@@ -146,16 +147,18 @@ def _importance(units: Units) -> FloatArray:
 
 
 def lesson(seed: Sequence[int], families: Sequence[str], evaluations: int) -> Lesson:
-    """A problem to learn from; of half of them the policy sees a wrong model, and of half of these with what is best
-    by that model. Most problems of ``serial`` where one device is best are left out: they teach little."""
+    """A problem to learn from; of half of them the policy sees a wrong model. It is told what is best by the model
+    among the guesses, or in half of the problems with a wrong model what is best by it at all. Most problems of ``serial`` where one device is best are left out: they teach little."""
     for attempt in range(ATTEMPTS):
         rng = np.random.default_rng([*seed, attempt, 1])
         seen = training_problem([*seed, attempt], families)
-        true, prior = seen, None
-        if rng.random() < 0.5:
-            true = distorted(rng, seen, 10 ** rng.uniform(-1.3, 0.0))
-            if rng.random() < 0.5:
-                prior = best_known(seen, evaluations)
+        true = distorted(rng, seen, 10 ** rng.uniform(-1.3, 0.0)) if rng.random() < 0.5 else seen
+        units = units_of(seen, "")
+        quick = guesses(units)[:, units.of_op]
+        cost, feasible = SimulatedEvaluator(seen).evaluate_batch(quick)
+        prior = quick[np.where(feasible, cost, np.inf).argmin()]
+        if true is not seen and rng.random() < 0.5:
+            prior = best_known(seen, evaluations)
         best = best_known(true, evaluations)
         free = best[true.pin < 0]
         if len(np.unique(free)) > 1 or not isinstance(true.model, Serial) or rng.random() < 0.2:
