@@ -231,8 +231,8 @@ def cases(scope: Scope) -> list[Case]:
     return found[:2] if scope.quick else found
 
 
-GAPS = ("single", "heft", "messages", "guess", "untrained", "zero-shot", "first run", "tuned, 16", "tuned, 100", "tuned",
-        "scratch, 16", "scratch, 100", "scratch")  # fmt: skip
+GAPS = ("single", "heft", "messages", "guess", "untrained", "zero-shot", "first run", "tuned, 16", "tuned, 100",
+        "tuned", "scratch, 16", "scratch, 100", "scratch")  # fmt: skip
 
 
 def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:

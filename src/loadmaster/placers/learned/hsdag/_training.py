@@ -128,7 +128,9 @@ def _best_by_model(search: Search, units: Units, choice: IntArray) -> IntArray:
     return best
 
 
-def _first(search: Search, units: Units, policy: Policy, guess: IntArray, rng: np.random.Generator) -> IntArray:
+def _first(
+    search: Search, units: Units, policy: Policy, guess: IntArray, rng: np.random.Generator
+) -> IntArray:
     """(units,) what is evaluated first: the likeliest placement. Where evaluations are runs, the best by the model of
     that, some draws and what was known without learning, but not the start, which has been run."""
     given = policy()

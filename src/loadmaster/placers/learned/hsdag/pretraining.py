@@ -147,8 +147,11 @@ def _importance(units: Units) -> FloatArray:
 
 
 def lesson(seed: Sequence[int], families: Sequence[str], evaluations: int) -> Lesson:
-    """A problem to learn from; of half of them the policy sees a wrong model. It is told what is best by the model
-    among the guesses, or in half of the problems with a wrong model what is best by it at all. Most problems of ``serial`` where one device is best are left out: they teach little."""
+    """A problem to learn from; of half of them the policy sees a wrong model.
+
+    It is told what is best by the model among the guesses, or in half of the problems with a wrong model what is best
+    by it at all. Most problems of ``serial`` where one device is best are left out: they teach little.
+    """
     for attempt in range(ATTEMPTS):
         rng = np.random.default_rng([*seed, attempt, 1])
         seen = training_problem([*seed, attempt], families)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -32,36 +33,52 @@ class Believed:
 
     @property
     def evaluations(self) -> int:
+        """So far."""
         return self._simulated.evaluations
 
     def evaluate(self, placement: Placement) -> Outcome:
+        """One placement."""
         cost, feasible = self.evaluate_batch(placement.device[None])
         return Outcome(float(cost[0]), bool(feasible[0]))
 
     def evaluate_batch(self, device: IntArray) -> tuple[FloatArray, BoolArray]:
+        """Some placements."""
         cost, feasible = self._simulated.evaluate_batch(device)
         return self._residual.slowed(self._theta, self.problem, cost, device), feasible
 
 
-def solved(problem: Problem, evaluations: int, seed: int, start: IntArray | None, evaluator: Believed | None = None) -> IntArray:
-    """The best placement of a model: a minimum cut under ``serial``, else what local search finds."""
+def solved(
+    problem: Problem,
+    evaluations: int,
+    seed: int,
+    start: IntArray | None,
+    evaluator: Believed | None = None,
+    *,
+    seconds: float | None = None,
+) -> IntArray:
+    """The best placement of a model: a minimum cut under ``serial``, else what local search finds in so many
+    evaluations, the last of them by ``evaluator``."""
+    limit = Budget(seconds, evaluations)
     if isinstance(problem.model, Serial):
-        return MinCut().place(problem, budget=Budget(evaluations=evaluations), seed=seed).placement.device
+        return MinCut().place(problem, budget=limit, seed=seed).placement.device
     begin = None if start is None else Placement(start)
     search = LocalSearch()
-    found = search.place(problem, budget=Budget(evaluations=evaluations), seed=seed, start=begin)
+    found = search.place(problem, budget=limit, seed=seed, start=begin)
     if evaluator is not None:
-        found = replace(search, constructed=False).place(
-            problem, budget=Budget(evaluations=evaluations // 4), seed=seed, start=found.placement, evaluator=evaluator
-        )
+        limit = Budget(seconds, max(evaluations // 4, 1))
+        search = replace(search, constructed=False)
+        found = search.place(problem, budget=limit, seed=seed, start=found.placement, evaluator=evaluator)
     return found.placement.device
 
 
 class Loop:
     """The state of such a search: what was run, and what is known of the model's errors."""
 
-    def __init__(self, problem: Problem, seed: int, evaluations: int) -> None:
-        """``evaluations`` of the model, for every solution of it."""
+    def __init__(
+        self, problem: Problem, seed: int, evaluations: int, left: Callable[[], float] = lambda: math.inf
+    ) -> None:
+        """``evaluations`` of the model, for every solution of it; ``left``: how many seconds there are."""
+        self._left = left
         self.residual = Residual(problem)
         self.posterior = Posterior(self.residual)
         self._rng = np.random.default_rng([seed, 43])
@@ -74,8 +91,7 @@ class Loop:
         """A run."""
         self.tried[device.tobytes()] = device
         self.runs.append((device, cost, trace))
-        if np.isfinite(cost):
-            self.posterior.learn(device, cost, trace)
+        self.posterior.learn(device, cost, trace)
 
     def next(self, explore: bool) -> IntArray | None:
         """What to run next, None where nothing new comes up: the best by the likeliest numbers, or by drawn ones."""
@@ -91,7 +107,7 @@ class Loop:
             slowed = self.residual.overlaps and theta[-1] > 0.05
             found = solved(
                 problem, self._evaluations, self._seed + len(self.tried), start,
-                Believed(self.residual, theta) if slowed else None,
+                Believed(self.residual, theta) if slowed else None, seconds=self._seconds(),
             )  # fmt: skip
             found = np.ascontiguousarray(found, np.int32)
             if found.tobytes() not in self.tried:
@@ -99,12 +115,16 @@ class Loop:
                 return found
         return None
 
+    def _seconds(self) -> float | None:
+        """For one solution: a small part of what is left, where time is short."""
+        left = self._left()
+        return None if math.isinf(left) else max(0.05 * left, 0.01)
+
     def judged(self, runs: int) -> tuple[dict[bytes, float], float]:
         """What the numbers after so many runs say of the placements that were run, and how far they may be off."""
         posterior = Posterior(self.residual)
         for device, cost, trace in self.runs[:runs]:
-            if np.isfinite(cost):
-                posterior.learn(device, cost, trace)
+            posterior.learn(device, cost, trace)
         posterior.update(3)
         return posterior.judged(), posterior.structure
 

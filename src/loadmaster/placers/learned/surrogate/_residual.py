@@ -25,6 +25,8 @@ STEP = 0.1
 """Of the differences."""
 SMALL = 0.002
 """Share of the time of all ops below which an op type has no number of its own."""
+MOST = 128
+"""Numbers of devices and op types together; beyond that the types that take least have none."""
 NOISE, STRUCTURE = 0.02, 0.01
 """Relative errors: of a run, and of the model with the best numbers."""
 MANY = 8
@@ -56,9 +58,12 @@ class Residual:
         share = np.stack([np.bincount(code, column, len(names)) for column in time.T])
         share = (share / np.maximum(share.sum(axis=1, keepdims=True), 1e-30)).max(axis=0, initial=0.0)
         number = np.full(len(names), -1)
-        number[share >= SMALL] = np.arange(int((share >= SMALL).sum()))
+        room = max(MOST // max(devices, 1) - 1, 0)
+        kept = np.sort(np.argsort(-share, kind="stable")[:room])
+        kept = kept[share[kept] >= SMALL]
+        number[kept] = np.arange(len(kept))
         self._type = number[code]
-        self._types = int((share >= SMALL).sum())
+        self._types = len(kept)
         self._off = 1.0 - np.eye(devices)
         off = self._off > 0
         mean = time.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
@@ -68,19 +73,23 @@ class Residual:
         readers = np.bincount(graph.edge_tensor, minlength=graph.tensors)
         rate = float(problem.rate[off].mean()) if devices > 1 else 0.0
         self._fused = (readers == 1) * mean[graph.tensor_producer] / rate if rate > 0 else 0.0 * problem.size
+        self.links = devices * (1 + self._types)
+        """Where the numbers of links begin."""
         self.overlaps = isinstance(problem.model, Concurrent)
-        self.count = devices * (1 + self._types) + 3 + self.overlaps
+        self.count = self.links + 3 + self.overlaps
 
     def log_factors(self, theta: FloatArray) -> FloatArray:
         """(ops, devices) logarithms of the factors of op times."""
         devices = self.told.devices
-        by_type = np.concatenate([theta[devices : devices * (1 + self._types)].reshape(-1, devices), np.zeros((1, devices))])
+        by_type = np.concatenate(
+            [theta[devices : devices * (1 + self._types)].reshape(-1, devices), np.zeros((1, devices))]
+        )
         return DEVICE * theta[:devices] + TYPE * by_type[self._type]
 
     def problem(self, theta: FloatArray) -> Problem:
         """With these numbers, but for how devices slow each other down."""
         told = self.told
-        rate, price, fused = theta[told.devices * (1 + self._types) :][:3]
+        rate, price, fused = theta[self.links :][:3]
         latency = np.maximum(told.latency + self._off * PRICE * price * self._transfer, 0.2 * told.latency)
         return replace(
             told, time=told.time * np.exp(self.log_factors(theta)), latency=latency,
@@ -102,7 +111,9 @@ class Residual:
         beside = (busy.sum(axis=1) - busy.max(axis=1)) / np.maximum(cost, 1e-30)
         return cost * (1.0 + slower * np.minimum(beside, 1.0))
 
-    def pieces(self, theta: FloatArray, device: IntArray, pieces: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
+    def pieces(
+        self, theta: FloatArray, device: IntArray, pieces: Sequence[IntArray]
+    ) -> tuple[FloatArray, FloatArray]:
         """(pieces,) logarithms of their seconds, and the (pieces, numbers) derivatives."""
         devices = self.told.devices
         rows = np.arange(self.told.n)
@@ -128,7 +139,9 @@ def moved_seconds(problem: Problem, device: IntArray) -> float:
     source = device[graph.tensor_producer[tensor]]
     apart = source != target
     tensor, source, target = tensor[apart], source[apart], target[apart]
-    return float((problem.latency[source, target] + problem.size[tensor] * problem.rate[source, target]).sum())
+    return float(
+        (problem.latency[source, target] + problem.size[tensor] * problem.rate[source, target]).sum()
+    )
 
 
 class Posterior:
@@ -148,7 +161,11 @@ class Posterior:
         """Relative error of a run that no numbers explain, by what is left of the runs so far."""
 
     def learn(self, device: IntArray, cost: float, trace: Trace | None = None) -> None:
-        """One run."""
+        """One run; a placement that the model cannot cost says nothing about it."""
+        if not (
+            np.isfinite(cost) and cost > 0 and np.isfinite(self.residual.costs(self.mean, device[None])[0])
+        ):
+            return
         self._device.append(np.asarray(device, np.int32))
         self._log.append(float(np.log(cost)))
         self._trace.append(trace)
@@ -208,11 +225,13 @@ class Posterior:
         if trace.moved > 0:
             at = np.log(max(moved_seconds(self.residual.problem(self.mean), device), 1e-30))
             row = np.zeros(self.residual.count)
-            first = self.residual.told.devices * (1 + self.residual._types)
+            first = self.residual.links
             for number in range(first, first + 3):
                 moved = self.mean.copy()
                 moved[number] += STEP
-                row[number] = (np.log(max(moved_seconds(self.residual.problem(moved), device), 1e-30)) - at) / STEP
+                row[number] = (
+                    np.log(max(moved_seconds(self.residual.problem(moved), device), 1e-30)) - at
+                ) / STEP
             found.append((row[None] / PIECE, np.array([np.log(trace.moved) - at + row @ self.mean]) / PIECE))
         return found
 
