@@ -7,6 +7,8 @@ Four kinds of error, each drawn by seed and scaled until the model is off by wha
 ``links``    every transfer has a price, and links are slower than thought
 ``times``    op times are off by lognormal factors per op type and device
 ``all``      all of them at once
+``recorded``  op times as OpenVINO took them on a core and a core of half the speed (``benchmarks.metal_runs record``),
+             where the model is a roofline that is right in the sum of each device
 
 docs/openvino.md and docs/overlapping.md found median errors of 2.3 to 7.1 %, and up to 20 %: the aim is drawn between
 2 and 20 %. Answers have a noise of 2 %: two halves of five samples correlated by 0.69 to 0.75 there, over placements
@@ -15,18 +17,23 @@ that differed by about 4 %.
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from loadmaster.placers.learned.units import units_of
-from loadmaster.problem import Concurrent, Outcome, Placement, Problem, SimulatedEvaluator
+from loadmaster.problem import Concurrent, Outcome, Placement, Problem, SimulatedEvaluator, parse_problem
 
-__all__ = ["KINDS", "NOISE", "Machine", "Truth", "wrong_by"]
+__all__ = ["KINDS", "NOISE", "RECORDED", "Machine", "Truth", "off_by", "recorded", "recordings", "wrong_by"]
 
 KINDS = ("fusion", "neighbour", "links", "times", "all")
+RECORDED = "recorded"
+FOLDER = Path(__file__).parent / "results" / RECORDED
 NOISE = 0.02
 Devices = npt.NDArray[np.int32]
 
@@ -99,6 +106,27 @@ def wrong_by(problem: Problem, answer: Devices, kind: str, seed: int) -> tuple[T
         middle = 0.5 * (low + high)
         low, high = (middle, high) if error(middle) < aim else (low, middle)
     return distorted(problem, kind, high, seed), error(high)
+
+
+def recordings() -> list[str]:
+    """Models whose times were recorded."""
+    return sorted(path.name.removesuffix(".json.gz") for path in FOLDER.glob("*.json.gz"))
+
+
+def recorded(name: str) -> tuple[Problem, Truth]:
+    """What is told, and what was recorded."""
+    path = FOLDER / f"{name}.json.gz"
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    true = parse_problem(document["true"], str(path), Concurrent())
+    return replace(true, time=np.array(document["told"])), Truth(true, 0.0)
+
+
+def off_by(seen: Problem, truth: Truth, answer: Devices, seed: int) -> float:
+    """By how much a model is off: the median over placements."""
+    tried = _placements(seen, answer, np.random.default_rng([seed, 29]))
+    model, true = SimulatedEvaluator(seen).costs(tried)[0], truth.costs(tried)
+    good = np.isfinite(true) & np.isfinite(model)
+    return float(np.median(np.abs(true[good] / model[good] - 1.0)))
 
 
 def _placements(problem: Problem, answer: Devices, rng: np.random.Generator, count: int = 16) -> Devices:

@@ -21,7 +21,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.hsdag_transfer import FOLDS, REFERENCE, held_out, held_out_problem
-from benchmarks.machines import KINDS, Devices, Machine, Truth, wrong_by
+from benchmarks.machines import (
+    KINDS,
+    RECORDED,
+    Devices,
+    Machine,
+    Truth,
+    off_by,
+    recorded,
+    recordings,
+    wrong_by,
+)
 from loadmaster.errors import InputError
 from loadmaster.placers import Budget, get_placer
 from loadmaster.placers.learned.gdp import Gdp
@@ -52,9 +62,15 @@ class Given:
     """One case: what is told, what is true, and what is best."""
 
     def __init__(self, family: str, draw: int, kind: str, seed: int, weights: str) -> None:
-        self.name, self.seen, self.start = held_out_problem(family, draw)
-        drawn = zlib.crc32(f"{family} {draw} {kind} {seed}".encode())
-        self.truth, self.error = wrong_by(self.seen, self.start, kind, drawn)
+        if kind == RECORDED:
+            self.name = family
+            self.seen, self.truth = recorded(family)
+            self.start = best_known(self.seen, REFERENCE)
+            self.error = off_by(self.seen, self.truth, self.start, draw)
+        else:
+            self.name, self.seen, self.start = held_out_problem(family, draw)
+            drawn = zlib.crc32(f"{family} {draw} {kind} {seed}".encode())
+            self.truth, self.error = wrong_by(self.seen, self.start, kind, drawn)
         self.best = _best(self.truth, self.start)
         self.seed, self.weights = seed, weights
 
@@ -227,6 +243,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     """How much is run."""
     parser.add_argument("--graphs", type=int, default=40)
     parser.add_argument("--methods", default=",".join(METHODS), help="by commas")
+    parser.add_argument("--part", choices=("all", "drawn", RECORDED), default="all", help="kinds of errors")
     parser.add_argument("--fold", choices=tuple(FOLDS), default="images", help="families of the graphs")
     parser.add_argument("--weights", default="shipped", help="of hsdag")
 
@@ -240,11 +257,18 @@ def cases(scope: Scope) -> list[Case]:
     graphs = list(held_out(scope["graphs"], (scope["fold"],)))[: scope["graphs"]]
     found = []
     for seed in range(scope.seeds):
+        problems = []
         for number, (family, draw) in enumerate(graphs[:2] if scope.quick else graphs):
             kinds = KINDS if draw % 2 else [kind for kind in KINDS if kind != "neighbour"]
-            kind = kinds[(number + seed) % len(kinds)]
+            problems.append(
+                (family, draw, kinds[(number + seed) % len(kinds)], number % 4 == 0 and seed == 0)
+            )
+        problems *= scope["part"] != RECORDED
+        if scope["part"] != "drawn":
+            problems += [(name, 0, RECORDED, seed == 0) for name in recordings()]
+        for family, draw, kind, slow in problems:
             for method in wanted:
-                if scope.only in family and (method not in FEW or (number % 4 == 0 and seed == 0)):
+                if scope.only in family and (slow or method not in FEW):
                     key: Row = {"family": family, "draw": draw, "kind": kind, "seed": seed, "method": method}
                     key["weights"] = scope["weights"]
                     found.append(Case(key, partial(run, method, family, draw, kind, seed, scope["weights"])))
@@ -256,8 +280,13 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
     key = ("family", "draw", "kind", "seed", "method", "weights")
     runs = regrets([({name: row[name] for name in key}, row) for row in rows])
     methods = list(dict.fromkeys(run["method"] for run in runs))
-    parts = [("all", runs)] + [(m, [r for r in runs if r["model"] == m]) for m in ("serial", "concurrent")]
+    drawn = [run for run in runs if run["kind"] != RECORDED]
+    parts = [("all drawn errors", drawn)]
+    parts += [(m, [r for r in drawn if r["model"] == m]) for m in ("serial", "concurrent")]
+    parts += [("recorded times", [run for run in runs if run["kind"] == RECORDED])]
     for title, part in parts:
+        if not part:
+            continue
         page.section(f"Regret: {title}")
         lines: list[Sequence[Any]] = []
         for method in methods:
@@ -265,8 +294,8 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
             if mine:
                 lines.append((method, len(mine), *(_mean([one.get(n) for one in mine]) for n in BUDGETS)))
         page.table(("method", "cases", *map(str, BUDGETS)), lines)
-    page.section("Against `fit`, in pairs")
-    by = {(run["case"], run["method"]): run["regret"] for run in runs}
+    page.section("Against `fit`, in pairs, drawn errors")
+    by = {(run["case"], run["method"]): run["regret"] for run in drawn}
     lines = []
     for method in methods:
         pairs = [
@@ -277,7 +306,7 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
             lines.append((method, len(pairs), *cells))
     page.table(("method", "cases", *map(str, BUDGETS)), lines)
     page.section("Regret at 100 by kind of error")
-    kinds = [kind for kind in KINDS if any(run["kind"] == kind for run in runs)]
+    kinds = [kind for kind in (*KINDS, RECORDED) if any(run["kind"] == kind for run in runs)]
     lines = []
     for method in methods:
         mine = {
