@@ -30,11 +30,7 @@ class Believed:
         self._residual, self._theta = residual, theta
         self.problem = residual.problem(theta)
         self._simulated = SimulatedEvaluator(self.problem)
-
-    @property
-    def evaluations(self) -> int:
-        """So far."""
-        return self._simulated.evaluations
+        self.evaluations = 0
 
     def evaluate(self, placement: Placement) -> Outcome:
         """One placement."""
@@ -44,6 +40,7 @@ class Believed:
     def evaluate_batch(self, device: IntArray) -> tuple[FloatArray, BoolArray]:
         """Some placements."""
         cost, feasible = self._simulated.evaluate_batch(device)
+        self.evaluations += len(cost)
         return self._residual.slowed(self._theta, self.problem, cost, device), feasible
 
 
@@ -104,7 +101,7 @@ class Loop:
             start = None
             if self._known:
                 start = self._known[int(np.argmin(self.residual.costs(theta, np.stack(self._known))))]
-            slowed = self.residual.overlaps and theta[-1] > 0.05
+            slowed = self.residual.overlaps and theta[self.residual.few - 1] > 0.05
             found = solved(
                 problem, self._evaluations, self._seed + len(self.tried), start,
                 Believed(self.residual, theta) if slowed else None, seconds=self._seconds(),
@@ -130,8 +127,9 @@ class Loop:
 
     def run(self, start: IntArray, ask: Callable[[IntArray], tuple[float, Trace | None]], most: int) -> None:
         """Run the start and up to ``most`` placements in all."""
-        device: IntArray | None = np.ascontiguousarray(start, np.int32)
-        self._known.append(device)
+        first: IntArray = np.ascontiguousarray(start, np.int32)
+        self._known.append(first)
+        device: IntArray | None = first
         for number in range(most):
             if device is None:
                 break

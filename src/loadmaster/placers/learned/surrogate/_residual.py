@@ -1,9 +1,9 @@
 """What a machine may have that its model does not: few numbers, learnt from every run.
 
-The numbers are standardised, with a normal prior each: factors of the times of a device and of an op type on a device,
-a price of every transfer, a factor of the bytes, a price of a cut behind an op whose only reader would be fused with
-it, and how much devices slow each other down. Costs are simulated with them, so that a run tells about all of them at
-once; the posterior is normal around the likeliest numbers (Gauss-Newton steps, Jacobians by differences).
+The numbers are standardised, with a normal prior each: factors of the times of a device, of an op type on a device and
+of an op, a price of every transfer, a factor of the bytes, a price of a cut behind an op whose only reader would be
+fused with it, and how much devices slow each other down. Costs are simulated with them, so that a run tells about all
+of them at once; the posterior is normal around the likeliest numbers (Gauss-Newton steps, Jacobians by differences).
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
 
 from loadmaster.arrays import FloatArray, IntArray
+from loadmaster.placers.search._critical import critical_ops
 from loadmaster.problem import Concurrent, Problem, SimulatedEvaluator
+from loadmaster.problem.concurrent import ConcurrentSimulator
 
 __all__ = ["Posterior", "Residual", "Trace", "moved_seconds"]
 
-DEVICE, TYPE, RATE, PRICE, FUSED, OVERLAP = 0.15, 0.25, 0.4, 1.0, 0.3, 0.15
+DEVICE, TYPE, OP, RATE, PRICE, FUSED, OVERLAP = 0.15, 0.25, 0.2, 0.4, 1.0, 0.3, 0.15
 """Standard deviations of the prior: logarithms of factors, transfers, shares of an op, shares of the cost."""
 STEP = 0.1
 """Of the differences."""
@@ -27,6 +30,8 @@ SMALL = 0.002
 """Share of the time of all ops below which an op type has no number of its own."""
 MOST = 128
 """Numbers of devices and op types together; beyond that the types that take least have none."""
+LARGE = 2000
+"""Ops from which on they have no numbers of their own."""
 NOISE, STRUCTURE = 0.02, 0.01
 """Relative errors: of a run, and of the model with the best numbers."""
 MANY = 8
@@ -76,7 +81,9 @@ class Residual:
         self.links = devices * (1 + self._types)
         """Where the numbers of links begin."""
         self.overlaps = isinstance(problem.model, Concurrent)
-        self.count = self.links + 3 + self.overlaps
+        self.few = self.links + 3 + self.overlaps
+        """Where the numbers of ops begin."""
+        self.count = self.few + (problem.n if problem.n < LARGE else 0)
 
     def log_factors(self, theta: FloatArray) -> FloatArray:
         """(ops, devices) logarithms of the factors of op times."""
@@ -84,7 +91,8 @@ class Residual:
         by_type = np.concatenate(
             [theta[devices : devices * (1 + self._types)].reshape(-1, devices), np.zeros((1, devices))]
         )
-        return DEVICE * theta[:devices] + TYPE * by_type[self._type]
+        own = OP * theta[self.few :, None] if self.count > self.few else 0.0
+        return DEVICE * theta[:devices] + TYPE * by_type[self._type] + own
 
     def problem(self, theta: FloatArray) -> Problem:
         """With these numbers, but for how devices slow each other down."""
@@ -103,7 +111,7 @@ class Residual:
 
     def slowed(self, theta: FloatArray, problem: Problem, cost: FloatArray, device: IntArray) -> FloatArray:
         """Costs with what devices that work at the same time take longer."""
-        slower = max(OVERLAP * float(theta[-1]), 0.0) if self.overlaps else 0.0
+        slower = max(OVERLAP * float(theta[self.few - 1]), 0.0) if self.overlaps else 0.0
         if not slower:
             return cost
         rows = np.arange(problem.n)
@@ -127,7 +135,27 @@ class Residual:
             own = self._type[ops] >= 0
             at = devices * (1 + self._type[ops]) + device[ops]
             np.add.at(slope[number], at[own], TYPE * part[own])
+            if self.count > self.few:
+                slope[number, self.few + ops] = OP * part
         return value, slope
+
+    def of_ops(self, theta: FloatArray, device: IntArray) -> FloatArray:
+        """(k, ops) derivatives of the logarithms of costs by the ops' numbers: the shares of those that hold up the
+        end, all of them where ops run one after another."""
+        problem = self.problem(theta)
+        rows = np.arange(problem.n)
+        simulator = SimulatedEvaluator(problem).simulator
+        found = np.zeros(device.shape)
+        for number, one in enumerate(device):
+            time = problem.time[rows, one]
+            if isinstance(simulator, ConcurrentSimulator):
+                critical = critical_ops(problem, one, *simulator.schedule(one))
+                found[number, critical] = time[critical]
+            else:
+                found[number] = time
+            cost = float(simulator.costs(one[None])[0][0])
+            found[number] *= OP / max(cost, float(found[number].sum()), 1e-30)
+        return found
 
 
 def moved_seconds(problem: Problem, device: IntArray) -> float:
@@ -150,13 +178,14 @@ class Posterior:
     def __init__(self, residual: Residual) -> None:
         self.residual = residual
         self.mean = np.zeros(residual.count)
-        self.spread = np.eye(residual.count)
-        """A square root of the covariance."""
+        self._root = np.eye(residual.count)
+        """A square root of the inverse of the covariance."""
         self._device: list[IntArray] = []
         self._log: list[float] = []
         self._trace: list[Trace | None] = []
         self._value, self._slope = np.zeros(0), np.zeros((0, residual.count))
         self._at = np.zeros((0, residual.count))
+        self._gram, self._want = np.zeros((residual.count, residual.count)), np.zeros(residual.count)
         self.structure = STRUCTURE
         """Relative error of a run that no numbers explain, by what is left of the runs so far."""
 
@@ -184,24 +213,28 @@ class Posterior:
                 self._value = np.concatenate([self._value[:have], value])
                 self._slope = np.concatenate([self._slope[:have], slope])
                 self._at = np.concatenate([self._at[:have], at])
-            elif step and not any(self._trace):
+            elif step:
                 break
             left = np.array(self._log) - self._value + (self._slope * self._at).sum(axis=1)
+            self._learn_traces(have)
             error = np.hypot(NOISE, self.structure)
-            rows, want = [self._slope / error], [left / error]
-            for device, trace in zip(self._device, self._trace, strict=True):
-                if trace is not None:
-                    for a, b in self._traced(device, trace):
-                        rows.append(a)
-                        want.append(b)
-            a, b = np.concatenate(rows), np.concatenate(want)
-            precision = np.eye(self.residual.count) + a.T @ a
-            root = np.linalg.cholesky(precision)
-            self.mean = np.linalg.solve(precision, a.T @ b).clip(-4, 4)
-            self.spread = np.linalg.inv(root).T
+            a = self._slope / error
+            precision = np.eye(self.residual.count) + self._gram + a.T @ a
+            self._root = np.linalg.cholesky(precision)
+            self.mean = cho_solve((self._root, True), self._want + a.T @ (left / error)).clip(-4, 4)
             if len(self._log) >= MANY:
                 over = float(np.mean((left - self._slope @ self.mean) ** 2)) - NOISE**2
                 self.structure = float(np.sqrt(np.clip(over, 0.25 * STRUCTURE**2, 9.0 * STRUCTURE**2)))
+
+    def _learn_traces(self, have: int) -> None:
+        """Sums over the traces, of runs after the first ``have``, or of all anew."""
+        if have == 0:
+            self._gram[:], self._want[:] = 0.0, 0.0
+        for device, trace in zip(self._device[have:], self._trace[have:], strict=True):
+            if trace is not None:
+                for a, b in self._traced(device, trace):
+                    self._gram += a.T @ a
+                    self._want += a.T @ b
 
     def judged(self) -> dict[bytes, float]:
         """Placement that was run -> the logarithm of its cost that the numbers say."""
@@ -212,7 +245,9 @@ class Posterior:
         """Logarithms of the costs at the likeliest numbers, and their derivatives."""
         value = np.log(self.residual.costs(self.mean, device))
         slope = np.empty((len(device), self.residual.count))
-        for number in range(self.residual.count):
+        if self.residual.count > self.residual.few:
+            slope[:, self.residual.few :] = self.residual.of_ops(self.mean, device)
+        for number in range(self.residual.few):
             moved = self.mean.copy()
             moved[number] += STEP
             slope[:, number] = (np.log(self.residual.costs(moved, device)) - value) / STEP
@@ -237,4 +272,5 @@ class Posterior:
 
     def drawn(self, rng: np.random.Generator, heat: float = 1.0) -> FloatArray:
         """Numbers from the posterior."""
-        return (self.mean + heat * self.spread @ rng.standard_normal(len(self.mean))).clip(-4, 4)
+        noise = solve_triangular(self._root.T, rng.standard_normal(len(self.mean)))
+        return (self.mean + heat * noise).clip(-4, 4)
