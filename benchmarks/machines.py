@@ -7,6 +7,8 @@ Four kinds of error, each drawn by seed and scaled until the model is off by wha
 ``links``    every transfer has a price, and links are slower than thought
 ``times``    op times are off by lognormal factors per op type and device
 ``all``      all of them at once
+``recorded``  op times as OpenVINO took them on a core and a core of half the speed (``benchmarks.metal_runs record``),
+             where the model is a roofline that is right in the sum of each device
 
 docs/openvino.md and docs/overlapping.md found median errors of 2.3 to 7.1 %, and up to 20 %: the aim is drawn between
 2 and 20 %. Answers have a noise of 2 %: two halves of five samples correlated by 0.69 to 0.75 there, over placements
@@ -15,17 +17,23 @@ that differed by about 4 %.
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from loadmaster.placers.learned.units import units_of
-from loadmaster.problem import Concurrent, Outcome, Placement, Problem, SimulatedEvaluator
+from loadmaster.problem import Concurrent, Outcome, Placement, Problem, SimulatedEvaluator, parse_problem
 
-__all__ = ["KINDS", "NOISE", "Machine", "Truth", "wrong_by"]
+__all__ = ["KINDS", "NOISE", "RECORDED", "Machine", "Truth", "off_by", "recorded", "recordings", "wrong_by"]
 
 KINDS = ("fusion", "neighbour", "links", "times", "all")
+RECORDED = "recorded"
+FOLDER = Path(__file__).parent / "results" / RECORDED
 NOISE = 0.02
 Devices = npt.NDArray[np.int32]
 
@@ -100,6 +108,27 @@ def wrong_by(problem: Problem, answer: Devices, kind: str, seed: int) -> tuple[T
     return distorted(problem, kind, high, seed), error(high)
 
 
+def recordings() -> list[str]:
+    """Models whose times were recorded."""
+    return sorted(path.name.removesuffix(".json.gz") for path in FOLDER.glob("*.json.gz"))
+
+
+def recorded(name: str) -> tuple[Problem, Truth]:
+    """What is told, and what was recorded."""
+    path = FOLDER / f"{name}.json.gz"
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    true = parse_problem(document["true"], str(path), Concurrent())
+    return replace(true, time=np.array(document["told"])), Truth(true, 0.0)
+
+
+def off_by(seen: Problem, truth: Truth, answer: Devices, seed: int) -> float:
+    """By how much a model is off: the median over placements."""
+    tried = _placements(seen, answer, np.random.default_rng([seed, 29]))
+    model, true = SimulatedEvaluator(seen).costs(tried)[0], truth.costs(tried)
+    good = np.isfinite(true) & np.isfinite(model)
+    return float(np.median(np.abs(true[good] / model[good] - 1.0)))
+
+
 def _placements(problem: Problem, answer: Devices, rng: np.random.Generator, count: int = 16) -> Devices:
     units = units_of(problem, "")
     choice = np.zeros(units.count, np.int32)
@@ -128,6 +157,9 @@ class Machine:
         self._seed = seed
         self.asked: list[tuple[bytes, float, float]] = []
         """Every placement that was asked for, its true cost and what was measured."""
+        self.judge: Callable[[int], tuple[dict[bytes, float], float]] | None = None
+        """Of a method that models the answers: after so many, the logarithms of the costs that it believes of the
+        placements, and how far these may be off."""
 
     @property
     def least(self) -> float:
@@ -161,18 +193,30 @@ class Machine:
     def at(self, evaluations: int) -> float:
         """True cost of the answer after so many evaluations; infinite where none was feasible.
 
-        A fifth of them is spent on measuring the best few again: the least of many noisy values is mostly luck.
+        A fifth of them is spent on measuring the best few again: the least of many noisy values is mostly luck. Where
+        there is a model of the answers (``judge``), what is measured counts against it by the variances of both.
         """
+        first = max(1, evaluations - evaluations // 5)
         found: dict[bytes, list[float]] = {}
         true: dict[bytes, float] = {}
-        for placement, exact, value in self.asked[: max(1, evaluations - evaluations // 5)]:
-            found.setdefault(placement, []).append(value)
-            true[placement] = exact
-        few = sorted(found, key=lambda one: float(np.mean(found[one])))[: min(5, 1 + evaluations // 10)]
+        for placement, exact, value in self.asked[:first]:
+            if np.isfinite(value):
+                found.setdefault(placement, []).append(float(np.log(value)))
+                true[placement] = exact
+        thought, error = ({}, np.inf) if self.judge is None else self.judge(first)
+
+        def worth(one: bytes, more: list[float]) -> float:
+            measured = [*found[one], *more]
+            if one not in thought:
+                return float(np.mean(measured))
+            share = 1.0 / (1.0 + self.noise**2 / len(measured) / error**2)
+            return share * float(np.mean(measured)) + (1.0 - share) * thought[one]
+
+        few = sorted(found, key=lambda one: worth(one, []))[: min(5, 1 + evaluations // 10)]
         again = evaluations // 5 // max(len(few), 1)
         rng = np.random.default_rng([self._seed, 41, evaluations])
-        mean = {
-            one: np.mean([*found[one], *(true[one] * np.exp(self.noise * rng.standard_normal(again)))])
+        last = {
+            one: worth(one, (np.log(true[one]) + self.noise * rng.standard_normal(again)).tolist())
             for one in few
         }
-        return true[min(few, key=lambda one: float(mean[one]))] if few else np.inf
+        return true[min(few, key=lambda one: last[one])] if few else np.inf

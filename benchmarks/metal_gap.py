@@ -20,26 +20,40 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.hsdag_transfer import FOLDS, held_out, held_out_problem
-from benchmarks.machines import KINDS, Devices, Machine, Truth, wrong_by
+from benchmarks.hsdag_transfer import FOLDS, REFERENCE, held_out, held_out_problem
+from benchmarks.machines import (
+    KINDS,
+    RECORDED,
+    Devices,
+    Machine,
+    Truth,
+    off_by,
+    recorded,
+    recordings,
+    wrong_by,
+)
 from loadmaster.errors import InputError
 from loadmaster.placers import Budget, get_placer
 from loadmaster.placers.learned.gdp import Gdp
 from loadmaster.placers.learned.hsdag import Hsdag
 from loadmaster.placers.learned.hsdag._unlike_problems import best_known
+from loadmaster.placers.learned.surrogate._loop import Loop, solved
+from loadmaster.placers.learned.surrogate._residual import Trace, moved_seconds
 from loadmaster.placers.learned.units import units_of
 from loadmaster.placers.search.annealing import Annealing
 from loadmaster.placers.search.local_search import LocalSearch
-from loadmaster.problem import Placement, Problem
+from loadmaster.problem import Placement, Problem, Serial
 from loadmaster.studies import Case, Page, Row, Scope, Study, regrets
 
 __all__ = ["STUDY"]
 
 BUDGETS = (10, 30, 100, 300)
-SOLVING = 2000
+SOLVING = 4000
 """Evaluations of a model, where a minimum cut does not solve it."""
 ROUNDS = 5
 """In which ``fit`` solves, runs and corrects; ``optimize`` has time for two."""
+SURROGATE = 60
+"""Runs after which ``surrogate`` has learnt what it will."""
 PRICES = (1.0, 4.0)
 """What a cut is taken to cost in turn, as in ``optimize``."""
 
@@ -48,9 +62,15 @@ class Given:
     """One case: what is told, what is true, and what is best."""
 
     def __init__(self, family: str, draw: int, kind: str, seed: int, weights: str) -> None:
-        self.name, self.seen, self.start = held_out_problem(family, draw)
-        drawn = zlib.crc32(f"{family} {draw} {kind} {seed}".encode())
-        self.truth, self.error = wrong_by(self.seen, self.start, kind, drawn)
+        if kind == RECORDED:
+            self.name = family
+            self.seen, self.truth = recorded(family)
+            self.start = best_known(self.seen, REFERENCE)
+            self.error = off_by(self.seen, self.truth, self.start, draw)
+        else:
+            self.name, self.seen, self.start = held_out_problem(family, draw)
+            drawn = zlib.crc32(f"{family} {draw} {kind} {seed}".encode())
+            self.truth, self.error = wrong_by(self.seen, self.start, kind, drawn)
         self.best = _best(self.truth, self.start)
         self.seed, self.weights = seed, weights
 
@@ -63,13 +83,14 @@ def given(family: str, draw: int, kind: str, seed: int, weights: str) -> Given:
 
 def _best(truth: Truth, start: Devices) -> float:
     """The least cost known on the machine: by solving its problem, then by local search on what it really costs."""
-    solved = best_known(truth.problem, SOLVING)
-    costs = truth.costs(np.stack([solved, start]))
+    found = [best_known(truth.problem, REFERENCE), start]
+    if not isinstance(truth.problem.model, Serial):
+        found.append(solved(truth.problem, REFERENCE, 1, start))
+    costs = truth.costs(np.stack(found))
     if truth.overlap:
         machine = Machine(truth.problem, truth, 0, noise=0.0)
-        LocalSearch().place(
-            truth.problem, budget=Budget(evaluations=SOLVING), start=Placement(solved), evaluator=machine
-        )
+        begin = Placement(found[int(costs.argmin())])
+        LocalSearch().place(truth.problem, budget=Budget(evaluations=SOLVING), start=begin, evaluator=machine)
         return min(float(costs.min()), machine.least)
     return float(costs.min())
 
@@ -102,7 +123,7 @@ def fit(case: Given, machine: Machine, most: int = BUDGETS[-1]) -> Problem:
         fresh = []
         for price in PRICES:
             priced = replace(believed, latency=price * believed.latency, rate=price * believed.rate)
-            answer = best_known(priced, SOLVING, case.seed)
+            answer = solved(priced, SOLVING, case.seed, case.start)
             if answer.tobytes() not in tried:
                 tried.add(answer.tobytes())
                 fresh.append(answer)
@@ -117,35 +138,40 @@ def fit(case: Given, machine: Machine, most: int = BUDGETS[-1]) -> Problem:
 def _corrected(
     believed: Problem, truth: Truth, device: Devices, rng: np.random.Generator, noise: float
 ) -> Problem:
-    """By a trace of a placement: the seconds of every piece, and of all transfers together, with the usual noise."""
-    true, graph = truth.problem, believed.graph
-    order = graph.topological_order
-    piece = np.empty(believed.n, np.int64)
-    piece[order] = np.concatenate([[0], np.cumsum(device[order][1:] != device[order][:-1])])
-    rows = np.arange(believed.n)
-    count = int(piece.max()) + 1
-    took, thought = (np.bincount(piece, p.time[rows, device], count) for p in (true, believed))
-    took = took * np.exp(noise * rng.standard_normal(count))
-    factor = np.where(thought > 0, took / np.maximum(thought, 1e-30), 1.0)[piece]
-    moved = [_transfers(p, device) for p in (true, believed)]
-    scale = moved[0] * np.exp(noise * rng.standard_normal()) / moved[1] if moved[1] > 0 else 1.0
+    """By a trace of a placement: op times by those of their pieces, transfers by one factor."""
+    trace = _trace(truth, device, rng, noise)
     changed = believed.time.copy()
-    changed[rows, device] *= factor
+    for ops, took in zip(trace.pieces, trace.seconds.tolist(), strict=True):
+        thought = float(believed.time[ops, device[ops]].sum())
+        if thought > 0:
+            changed[ops, device[ops]] *= took / thought
+    moved = moved_seconds(believed, device)
+    scale = trace.moved / moved if moved > 0 else 1.0
     return replace(believed, time=changed, latency=scale * believed.latency, rate=scale * believed.rate)
 
 
-def _transfers(problem: Problem, device: Devices) -> float:
-    """Seconds of all transfers of a placement, one for each tensor and device that reads it."""
-    graph = problem.graph
-    source, target = device[graph.tensor_producer[graph.edge_tensor]], device[graph.consumer_op]
-    key = np.unique(graph.edge_tensor.astype(np.int64) * problem.devices + target)
-    tensor, target = key // problem.devices, key % problem.devices
-    source = device[graph.tensor_producer[tensor]]
-    apart = source != target
-    tensor, source, target = tensor[apart], source[apart], target[apart]
-    return float(
-        (problem.latency[source, target] + problem.size[tensor] * problem.rate[source, target]).sum()
-    )
+def _trace(truth: Truth, device: Devices, rng: np.random.Generator, noise: float) -> Trace:
+    """The seconds of every piece, and of all transfers together, with the usual noise."""
+    order = truth.problem.graph.topological_order
+    piece = np.cumsum(np.concatenate([[False], device[order][1:] != device[order][:-1]]))
+    pieces = np.split(order, np.flatnonzero(np.diff(piece)) + 1)
+    took = np.array([truth.problem.time[ops, device[ops]].sum() for ops in pieces])
+    took = took * np.exp(noise * rng.standard_normal(len(took)))
+    moved = moved_seconds(truth.problem, device) * np.exp(noise * rng.standard_normal())
+    return Trace(pieces, took, float(moved))
+
+
+def _surrogate(traces: bool, case: Given, machine: Machine) -> None:
+    """A model whose errors are learnt from every run, with traces or without."""
+    rng = np.random.default_rng([case.seed, 37])
+
+    def ask(device: Devices) -> tuple[float, Trace | None]:
+        cost = machine.evaluate(Placement(device)).value
+        return cost, _trace(case.truth, device, rng, machine.noise) if traces else None
+
+    loop = Loop(case.seen, case.seed, SOLVING // 2)
+    machine.judge = loop.judged
+    loop.run(case.start, ask, SURROGATE)
 
 
 def _fitted(after: Callable[[Given], Any], case: Given, machine: Machine) -> None:
@@ -190,6 +216,8 @@ METHODS: dict[str, Callable[[Given, Machine], None]] = {
     "hsdag pre-trained": _tuned,
     "fit + local-search": partial(_fitted, lambda case: replace(LocalSearch(), constructed=False)),
     "fit + hsdag": partial(_fitted, lambda case: Hsdag(weights=case.weights)),
+    "surrogate": partial(_surrogate, False),
+    "surrogate + traces": partial(_surrogate, True),
     "cma": _cma,
     "gdp": partial(_search, Gdp(tune=True, guard=False)),
     "placeto": lambda case, machine: _search(get_placer("placeto"), case, machine),
@@ -215,6 +243,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     """How much is run."""
     parser.add_argument("--graphs", type=int, default=40)
     parser.add_argument("--methods", default=",".join(METHODS), help="by commas")
+    parser.add_argument("--part", choices=("all", "drawn", RECORDED), default="all", help="kinds of errors")
     parser.add_argument("--fold", choices=tuple(FOLDS), default="images", help="families of the graphs")
     parser.add_argument("--weights", default="shipped", help="of hsdag")
 
@@ -228,11 +257,18 @@ def cases(scope: Scope) -> list[Case]:
     graphs = list(held_out(scope["graphs"], (scope["fold"],)))[: scope["graphs"]]
     found = []
     for seed in range(scope.seeds):
+        problems = []
         for number, (family, draw) in enumerate(graphs[:2] if scope.quick else graphs):
             kinds = KINDS if draw % 2 else [kind for kind in KINDS if kind != "neighbour"]
-            kind = kinds[(number + seed) % len(kinds)]
+            problems.append(
+                (family, draw, kinds[(number + seed) % len(kinds)], number % 4 == 0 and seed == 0)
+            )
+        problems *= scope["part"] != RECORDED
+        if scope["part"] != "drawn":
+            problems += [(name, 0, RECORDED, seed == 0) for name in recordings()]
+        for family, draw, kind, slow in problems:
             for method in wanted:
-                if scope.only in family and (method not in FEW or (number % 4 == 0 and seed == 0)):
+                if scope.only in family and (slow or method not in FEW):
                     key: Row = {"family": family, "draw": draw, "kind": kind, "seed": seed, "method": method}
                     key["weights"] = scope["weights"]
                     found.append(Case(key, partial(run, method, family, draw, kind, seed, scope["weights"])))
@@ -244,8 +280,13 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
     key = ("family", "draw", "kind", "seed", "method", "weights")
     runs = regrets([({name: row[name] for name in key}, row) for row in rows])
     methods = list(dict.fromkeys(run["method"] for run in runs))
-    parts = [("all", runs)] + [(m, [r for r in runs if r["model"] == m]) for m in ("serial", "concurrent")]
+    drawn = [run for run in runs if run["kind"] != RECORDED]
+    parts = [("all drawn errors", drawn)]
+    parts += [(m, [r for r in drawn if r["model"] == m]) for m in ("serial", "concurrent")]
+    parts += [("recorded times", [run for run in runs if run["kind"] == RECORDED])]
     for title, part in parts:
+        if not part:
+            continue
         page.section(f"Regret: {title}")
         lines: list[Sequence[Any]] = []
         for method in methods:
@@ -253,8 +294,8 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
             if mine:
                 lines.append((method, len(mine), *(_mean([one.get(n) for one in mine]) for n in BUDGETS)))
         page.table(("method", "cases", *map(str, BUDGETS)), lines)
-    page.section("Against `fit`, in pairs")
-    by = {(run["case"], run["method"]): run["regret"] for run in runs}
+    page.section("Against `fit`, in pairs, drawn errors")
+    by = {(run["case"], run["method"]): run["regret"] for run in drawn}
     lines = []
     for method in methods:
         pairs = [
@@ -265,7 +306,7 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
             lines.append((method, len(pairs), *cells))
     page.table(("method", "cases", *map(str, BUDGETS)), lines)
     page.section("Regret at 100 by kind of error")
-    kinds = [kind for kind in KINDS if any(run["kind"] == kind for run in runs)]
+    kinds = [kind for kind in (*KINDS, RECORDED) if any(run["kind"] == kind for run in runs)]
     lines = []
     for method in methods:
         mine = {

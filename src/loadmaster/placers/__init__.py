@@ -63,6 +63,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "pipedream": ("stages.pipedream", "PipeDream"),
     "balanced": ("stages.balanced", "Balanced"),
     "metis": ("rules.metis", "Metis"),
+    "surrogate": ("learned.surrogate", "Surrogate"),
     "hsdag-paper": ("learned.hsdag_paper", "HsdagPaper"),
     "hsdag": ("learned.hsdag", "Hsdag"),
     "hsdag+polish": ("learned.hsdag", "HsdagPolish"),

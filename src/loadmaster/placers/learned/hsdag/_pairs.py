@@ -10,16 +10,20 @@ from typing import NamedTuple
 import numpy as np
 
 from loadmaster.arrays import FloatArray, IntArray
+from loadmaster.placers.frame.search import Budget
+from loadmaster.placers.learned.gdp import Gdp
 from loadmaster.placers.learned.hsdag._messages import arc_costs, beliefs, unit_times
 from loadmaster.placers.learned.units import Units
 from loadmaster.placers.rules.heft import list_schedule
 from loadmaster.problem import Concurrent
 
-__all__ = ["EDGE", "PAIR", "UNIT", "Seen", "seen_of"]
+__all__ = ["EDGE", "PAIR", "UNIT", "Seen", "guesses", "seen_of"]
 
 PRICES = (0.3, 1.0, 3.0)
 """Prices of a transfer at which messages are passed: what is sure at all of them is sure."""
 SWEEPS = 6
+DECODED = 36
+"""Evaluations of the model by the untrained ``gdp``, for one guess."""
 
 PAIR = 11 + 2 * len(PRICES)
 UNIT = 8
@@ -88,6 +92,27 @@ def seen_of(units: Units, prior: IntArray | None = None) -> Seen:
         np.full(count, np.log1p(count) / 5),
     ]  # fmt: skip
     return Seen(np.stack(pair, axis=2), np.stack(unit, axis=1), _edges(units, weight, scale))
+
+
+def guesses(units: Units, start: IntArray | None = None, *, decoded: bool = True) -> IntArray:
+    """(k, units) placements that need no learning: ``start``, what HEFT and (``decoded``) the untrained ``gdp`` have
+    under ``concurrent``, what the messages say at every price, and every device that all units may go to."""
+    problem = units.problem
+    found = [beliefs(units, price, SWEEPS).argmin(axis=1) for price in PRICES]
+    whole = [] if start is None else [start]
+    if isinstance(problem.model, Concurrent):
+        schedule = list_schedule(problem)
+        whole += [] if schedule is None else [schedule[0]]
+        if decoded:
+            limit = Budget(evaluations=DECODED)
+            whole.append(Gdp(samples=0, guard=False).place(problem, budget=limit).placement.device)
+    for device in whole:
+        choice = np.zeros(units.count, np.int64)
+        choice[units.of_op] = device
+        found.append(choice)
+    fastest = np.where(units.allowed, unit_times(units), np.inf).argmin(axis=1)
+    found += [np.where(units.allowed[:, d], d, fastest) for d in range(problem.devices)]
+    return np.unique(np.array(found, np.int32), axis=0)
 
 
 def _marked(units: Units, device: IntArray | None) -> FloatArray:

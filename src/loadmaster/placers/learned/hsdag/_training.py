@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from loadmaster.arrays import FloatArray
+from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.learned._checkpoint import Checkpoint
 from loadmaster.placers.learned._learner import entropy_weight, share_done
@@ -20,9 +20,11 @@ from loadmaster.placers.learned._parsing import sample_groups
 from loadmaster.placers.learned._scalars import Scalars
 from loadmaster.placers.learned._tensors import floats
 from loadmaster.placers.learned.hsdag._draws import Draw, Elites
+from loadmaster.placers.learned.hsdag._pairs import DECODED, guesses
 from loadmaster.placers.learned.hsdag._policy import Given, Policy
 from loadmaster.placers.learned.hsdag._weights import network_of
 from loadmaster.placers.learned.units import Units, learn_costs
+from loadmaster.problem import Concurrent, SimulatedEvaluator
 
 if TYPE_CHECKING:
     from loadmaster.placers.learned.hsdag.hsdag import Hsdag
@@ -38,6 +40,8 @@ placements that one needs at least."""
 KNOWN = 0.1
 """With pre-trained weights: how much of the entropy and of the leaning is left, and how fast the network goes on
 learning."""
+GUESSED = 64
+"""Draws among which the model chooses the first placement that is run."""
 
 
 def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float = 1.0) -> None:
@@ -46,8 +50,15 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
     torch.manual_seed(seed)
     weights = settings.read()
     known = None if weights is None else network_of(weights)
-    prior = None if search.start is None else search.start.device
-    policy = Policy(units, settings, known, prior)
+    prior = None
+    if known is not None:
+        decoded = not search.simulated or search.evaluations_left > 4 * DECODED
+        if search.simulated and decoded and isinstance(units.problem.model, Concurrent):
+            search.count(DECODED)
+        begin = guesses(units, None if search.start is None else search.start.device, decoded=decoded)
+        prior = _best_by_model(search, units, begin)
+        search.check()
+    policy = Policy(units, settings, known, None if prior is None else prior[units.of_op])
     optimizer = torch.optim.Adam(_parameters(policy, settings), settings.learning_rate, fused=True)
     kept = None
     if settings.groups == "fixed":
@@ -61,7 +72,8 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
     update = checkpoint.resume()
     trust = 1.0 if known is None else KNOWN
     if known is not None and update == 0 and search.evaluations_left > 0:
-        learn_costs(search, units, policy.likeliest(policy())[None])
+        assert prior is not None
+        learn_costs(search, units, _first(search, units, policy, prior, rng)[None])
     while True:
         done = share_done(search, share=share, update=update, updates=settings.updates)
         if done >= 1.0:
@@ -103,6 +115,35 @@ def train(search: Search, units: Units, settings: Hsdag, seed: int, share: float
         scalars.write(update, cost=float(cost.min()), groups=len(draw.size) / batch, entropy=entropy)
         checkpoint.save(update)
     checkpoint.save(update, now=True)
+
+
+def _best_by_model(search: Search, units: Units, choice: IntArray) -> IntArray:
+    """(units,) the best of these by the model."""
+    if search.simulated:  # the model is what is paid for
+        cost = learn_costs(search, units, choice[: search.evaluations_left])
+    else:
+        cost, feasible = SimulatedEvaluator(units.problem).evaluate_batch(choice[:, units.of_op])
+        cost = np.where(feasible, cost, np.inf)
+    best: IntArray = choice[cost.argmin()]
+    return best
+
+
+def _first(
+    search: Search, units: Units, policy: Policy, guess: IntArray, rng: np.random.Generator
+) -> IntArray:
+    """(units,) what is evaluated first: the likeliest placement. Where evaluations are runs, the best by the model of
+    that, some draws and what was known without learning, but not the start, which has been run."""
+    given = policy()
+    likeliest = policy.likeliest(given)
+    if search.simulated:
+        return likeliest
+    draw = policy.draw(given, GUESSED, rng, None, 0.0)
+    drawn = draw.device.numpy().astype(np.int32)[draw.group.numpy()].reshape(GUESSED, units.count)
+    found = np.concatenate([[likeliest, guess], drawn])
+    if search.start is not None:
+        fresh = (found[:, units.of_op] != search.start.device).any(axis=1)
+        found = found[fresh] if fresh.any() else found
+    return _best_by_model(search, units, found)
 
 
 def policy_loss(

@@ -51,15 +51,15 @@ SAVE_SECONDS = 20.0
 class Teaching:
     """The settings of a pre-training."""
 
-    problems: int = 100
+    problems: int = 160
     """Problems that are trained on."""
     checked: int = 8
     """Problems of the same families on which the result is compared with the beginning; they are not trained on."""
     label: int = 2000
     """Evaluations for what is best on a problem, where a minimum cut does not say."""
-    imitation: int = 800
+    imitation: int = 2400
     """Steps of imitation, each on one problem."""
-    reinforcement: int = 80
+    reinforcement: int = 240
     """Steps of reinforcement, each on one problem."""
     draws: int = 16
     """Placements of such a step."""
@@ -97,7 +97,7 @@ class Report:
 class Lesson:
     """One problem: what the policy sees, and what is best there."""
 
-    def __init__(self, seen: Problem, true: Problem, best: IntArray, prior: IntArray | None) -> None:
+    def __init__(self, seen: Problem, true: Problem, best: IntArray, prior: IntArray) -> None:
         self.units: Units = units_of(seen, "")
         self.evaluator = SimulatedEvaluator(true)
         self.best = float(self.evaluator.evaluate(Placement(best)).value)
