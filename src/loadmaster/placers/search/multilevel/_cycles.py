@@ -185,6 +185,7 @@ class Cycles:
         search = self._search
         if search.budget.evaluations is not None:
             return FIRST_SHARE * search.evaluations_left >= MOVES
+        self._check.evaluate_batch(self._here)  # the first one prepares what the others use
         began = search.seconds
         self._check.evaluate_batch(self._here)
         return FIRST_SHARE * search.seconds_expected >= MOVES * (search.seconds - began)
