@@ -25,6 +25,7 @@ from loadmaster.runtime.openvino import DeviceSpec, parse_devices
 from loadmaster.runtime.ray import (
     Needs,
     _reaper,
+    as_one,
     better_plan,
     connected,
     devices_of_nodes,
@@ -246,10 +247,11 @@ def test_the_counters_of_parts_are_those_of_the_whole():
         "memory": 10,
     }
     second = {"nodes": [node("a", 5.0, [])], "wall": [1.0, 1.5], "dropped": 0, "memory": 5}
-    found = joined([first, second])
+    found = joined([first, second], [4.0, 0.0])  # 1.25 bytes for each byte of weights, and 5 besides
     assert [n["name"] for n in found["nodes"]] == ["0:a", "0:b", "1:a"]
     assert found["nodes"][0]["readers"] == ["0:b"]
-    assert (found["wall"], found["dropped"], found["memory"]) == ([4.0, 5.5], 1, 15)
+    assert (found["wall"], found["dropped"], found["memory"]) == ([4.0, 5.5], 1, 10)
+    assert as_one([7.0, 7.0], [2.0, 2.0]) == 9.0  # nothing to tell by: a byte for each
 
 
 def test_weights_are_counted_once_and_as_f32(tmp_path):

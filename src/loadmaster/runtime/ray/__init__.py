@@ -27,7 +27,7 @@ from loadmaster.runtime.ray._plans import (
 )
 from loadmaster.runtime.ray._replanning import Placing, place_on
 from loadmaster.runtime.ray._scheduling import Died, Ended, Event, Hands, Ready, Scheduler
-from loadmaster.runtime.ray._segments import Needs, joined, needs_of, segments
+from loadmaster.runtime.ray._segments import Needs, as_one, joined, needs_of, segments
 from loadmaster.runtime.ray._session import RaySession
 from loadmaster.runtime.ray._simulated import SimulatedCrew
 from loadmaster.runtime.ray._slow import better_plan, slow_devices, slow_factors
@@ -53,6 +53,7 @@ __all__ = [
     "Spread",
     "add_local_node",
     "all_cores_lines",
+    "as_one",
     "better_plan",
     "connected",
     "cores",

@@ -99,7 +99,8 @@ class RayHost(ModelHost):
         """Counters of one device, by the actor that is pinned to it; in parts where the whole does not fit there."""
         assert self.actors is not None
         handle, actors = self.actors.handles[device], self.actors
-        pieces = segments(needs_of(self.model), device, PROFILING * self._room(device))
+        needs = needs_of(self.model)
+        pieces = segments(needs, device, PROFILING * self._room(device))
         parts = [self.model] if len(pieces) == 1 else [part.model for part in cut_model(self.model, pieces)]
         found = []
         unsupported: list[str] = []
@@ -113,7 +114,9 @@ class RayHost(ModelHost):
             found.append(actors.get(handle.counters.remote(key, repeats, clock, seconds / len(pieces))))
             unsupported += found[-1]["unsupported"]
             actors.get(handle.drop.remote(key))
-        counters = found[0] if len(found) == 1 else joined(found)
+        held = dict(zip(needs.names, needs.weights, strict=True))
+        weights = [sum(held.get(op, 0.0) for op in piece.ops) for piece in pieces]
+        counters = found[0] if len(found) == 1 else joined(found, weights)
         self._measured[device] = counters["memory"]
         return {**counters, "unsupported": unsupported, "parts": len(parts)}
 

@@ -96,6 +96,7 @@ def profile_model(
     Memory is what the nodes say; devices of one node share it in equal parts.
     """
     opened = session or open_session(path, devices, shapes, clock=clock)
+    free = {node: float(seen["free"]) for node, seen in see(current()).items()}
     try:
         found = profile_devices(
             path,
@@ -112,27 +113,28 @@ def profile_model(
         assert isinstance(worker, RayWorker)
         assert worker.host.actors is not None
         links = measure_links(worker.host.actors, cache=cache, refresh=refresh)
-        return replace(found, links=links, capacity=capacities(devices, found), provenance=PROVENANCE)
+        return replace(found, links=links, capacity=capacities(devices, found, free), provenance=PROVENANCE)
     finally:
         if session is None:
             opened.close()
 
 
-def capacities(devices: Sequence[DeviceSpec], profile: ModelProfile) -> dict[str, float]:
+def capacities(
+    devices: Sequence[DeviceSpec], profile: ModelProfile, free: Mapping[str, float]
+) -> dict[str, float]:
     """Device -> bytes of weights and outputs that a plan may put there.
 
-    A node has what is free of its memory when nothing of the model is there, and some of that is left alone. What a
+    A node has what is ``free`` of its memory when nothing of the model is there, and some of that is left alone. What a
     compiled model takes is more, or less, than its weights and outputs: they are counted at the rate that was measured
     when the model was profiled on the device.
     """
-    seen = see(current())
     count = Counter(spec.node for spec in devices)
     graph = profile.network.graph
     counted = float((graph.param_bytes + graph.bytes_written).sum())
     found = {}
     for spec in devices:
         taken = profile.profiles[spec.name].memory
-        room = SHARE * seen[spec.node]["free"] / count[spec.node]
+        room = SHARE * free[spec.node] / count[spec.node]
         found[spec.name] = room * (counted / taken if taken and counted else 1.0)
     return found
 

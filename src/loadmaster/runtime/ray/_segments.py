@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from loadmaster.runtime._pieces import DATA, Piece
 
-__all__ = ["Needs", "joined", "needs_of", "segments"]
+__all__ = ["Needs", "as_one", "joined", "needs_of", "segments"]
 
 COMPILED, PROFILED = 1.5, 2.5
 """Bytes for each byte of weights, in f32, of a model that is ready to run, and of one that is profiled: compiled twice.
@@ -89,8 +91,11 @@ def segments(needs: Needs, device: str, room: float) -> list[Piece]:
     return [Piece(device, tuple(part)) for part in parts]
 
 
-def joined(counters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counters of parts as those of the whole: what ran in each, and the sum of their times."""
+def joined(counters: Sequence[Mapping[str, Any]], weights: Sequence[float]) -> dict[str, Any]:
+    """Counters of parts as those of the whole: what ran in each, the sum of their times, and the bytes of all.
+
+    ``weights`` are the bytes of weights of the parts.
+    """
     nodes = []
     for number, found in enumerate(counters):
         for node in found["nodes"]:
@@ -100,5 +105,18 @@ def joined(counters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "nodes": nodes,
         "wall": [sum(times) for times in zip(*(found["wall"] for found in counters), strict=False)],
         "dropped": sum(found["dropped"] for found in counters),
-        "memory": sum(found["memory"] for found in counters),
+        "memory": as_one([found["memory"] for found in counters], weights),
     }
+
+
+def as_one(memory: Sequence[float], weights: Sequence[float]) -> float:
+    """Bytes that the whole takes, of the bytes that its parts took.
+
+    Each part has something of its own besides its weights (threads, scratch), which the whole has once: a line through
+    the parts, by least squares, at the weights of all of them.
+    """
+    x, y = np.array(weights, float), np.array(memory, float)
+    spread = float(((x - x.mean()) ** 2).sum())
+    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread > 0 else 0.0
+    slope = min(max(slope, 1.0), PROFILED)
+    return max(0.0, float(y.mean()) - slope * float(x.mean())) + slope * float(x.sum())
