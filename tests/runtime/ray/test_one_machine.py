@@ -24,6 +24,7 @@ from loadmaster.runtime import OverlapFit, cut, predict
 from loadmaster.runtime.openvino import DeviceSpec, parse_devices
 from loadmaster.runtime.ray import (
     Needs,
+    _connection,
     _reaper,
     as_one,
     better_plan,
@@ -65,12 +66,20 @@ def test_a_wrong_device_is_an_error_in_one_sentence(text):
         DeviceSpec.parse(text)
 
 
+@pytest.fixture
+def alone(monkeypatch):
+    """As in a process that is connected to no cluster, as this one may be for other tests."""
+    monkeypatch.setattr(_connection, "_open", [])
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("address", ["nowhere", "local:0", "local:1000", "a b:1", "", "127.0.0.1"])
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(InputError, match="must be local"), connected(address):
         pass
 
 
+@pytest.mark.usefixtures("alone")
 def test_nobody_at_an_address_is_said_at_once():
     with pytest.raises(InputError, match=r"no Ray cluster answers at 127.0.0.1:1 "), connected("127.0.0.1:1"):
         pass
