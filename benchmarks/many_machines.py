@@ -456,8 +456,7 @@ def memory(name: str, folder: str) -> Row:
             most / 1e6,
             limit / 1e6,
         )
-        for node in ("left", "right"):
-            add(node, limit)
+        small = [add(node, limit) for node in ("left", "right")]
         row["limit as the node says it, MB"] = many.see(machines)["left"]["memory"] / 1e6
         devices = parse_devices(["left/cpu", "right/cpu"])
         try:
@@ -467,7 +466,12 @@ def memory(name: str, folder: str) -> Row:
             row["capacity, of the model"] = float(problem.capacity[0] / problem.memory.sum())
             pieces = cut(problem, api.place(problem, budget=5.0).placement)
             row["devices"] = len({piece.device for piece in pieces})
-            found = outputs(pieces)
+            row["before the plan, MB"] = max(group.held() for group in small) / 1e6
+            peaks = [Peak(group) for group in small]
+            try:
+                found = outputs(pieces)
+            finally:
+                row["with the plan, MB"] = max(peak.end() for peak in peaks) / 1e6
             row["plan equal"] = all(
                 np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(found, expected, strict=True)
             )
