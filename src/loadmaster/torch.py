@@ -28,7 +28,7 @@ from loadmaster.errors import InputError
 from loadmaster.graph.torch import Capture, Example, capture
 from loadmaster.hardware import Cluster, Device, Link, estimate
 from loadmaster.plan import Plan
-from loadmaster.problem import ExecutionModel, Problem, Solution
+from loadmaster.problem import ExecutionModel, Problem, Solution, named_model
 from loadmaster.runtime.torch import (
     SCHEDULES,
     OpCosts,
@@ -156,7 +156,8 @@ def problem(
     granularity, ties : see :meth:`Capture.network`.
     kept : (ops,) bytes that ops keep from the forward to the backward pass, per microbatch.
     optimizer_state : size of what the optimizer keeps, as a multiple of the trained parameters: 2 for Adam, 1 for
-        momentum, 0 for plain SGD. A rank holds its parameters, their gradients and this.
+        momentum, 0 for plain SGD. A rank holds its parameters, their gradients and this, and the results of all
+        microbatches of a step, if it makes them.
     """
     network = model.network(granularity, ties=ties)
     provenance = "given op by op"
@@ -170,11 +171,13 @@ def problem(
     if given.ndim == 1:
         slow = np.array([_speed(device) for device in cluster.devices])
         given = given[:, None] / slow[None, :]
-    held, shared = held_memory(model, network.graph, optimizer_state)
+    engine = named_model(execution) if isinstance(execution, str) else execution
+    step = int(getattr(engine, "microbatches", 0))  # only a pipeline has some
+    held, shared = held_memory(model, network.graph, optimizer_state, step)
     return Problem.make(
         network.graph,
         cluster,
-        execution,
+        engine,
         time=given,
         colocation=network.colocation,
         memory=held,

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch.utils._pytree as pytree
 from small_modules import TiedModel, skip_case, tied_case
 from torch import nn
 
@@ -210,7 +211,12 @@ def test_a_measured_problem_has_ties_memory_and_speeds() -> None:
     table = 20 * 8 * 4
     assert (tie.size, tie.memory) == (table, 3 * table)
     weights = sum(parameter.bytes for parameter in captured.parameters)
-    assert problem.memory.sum() == 3 * (weights - table)
+    made = model(*captured.example.args, **captured.example.kwargs)
+    tensors = [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+    results = 4 * sum(leaf.numel() * leaf.element_size() for leaf in tensors)  # until the step ends
+    assert problem.memory.sum() == 3 * (weights - table) + results
+    saturated = pipelines.problem(captured, cluster, time=costs, optimizer_state=1)
+    assert saturated.memory.sum() == 3 * (weights - table)
     assert problem.kept is not None
     assert problem.kept.sum() == costs.kept.sum() + costs.loss_kept
 
