@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from loadmaster.api._machines import machines
@@ -92,10 +93,10 @@ def watch(
             looking = threading.Thread(target=watched.look_until, args=(over,), daemon=True)
             looking.start()
             try:
-                given_inputs = itertools.cycle(inputs)
-                for _ in net.stream(_until(over, given_inputs)):
-                    watched.ended.append(time.perf_counter())
-                    watched.requests += 1
+                with _ctrl_c(over):
+                    for _ in net.stream(_until(over, itertools.cycle(inputs))):
+                        watched.ended.append(time.perf_counter())
+                        watched.requests += 1
             except KeyboardInterrupt:
                 pass
             finally:
@@ -103,6 +104,29 @@ def watch(
                 looking.join()
             watched.look(last=True)
             return watched.state
+
+
+@contextmanager
+def _ctrl_c(over: threading.Event) -> Iterator[None]:
+    """Ctrl-C sets ``over``, and the stream ends with the requests in flight; a second one interrupts as usual.
+
+    As an exception it may come up anywhere: one in a callback or a finaliser is dropped by the interpreter, one
+    inside a lock leaves the devices' threads waiting.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def first(*_: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        over.set()
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _until(over: threading.Event, inputs: Iterator[Any]) -> Iterator[Any]:
