@@ -300,9 +300,15 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
         facts.update(_latency(best))
     fit = document["fit"]
     if fit["submodels"]:
+        dearest = max(fit["readers"], key=fit["readers"].get, default=None)
+        reading = (
+            f" and up to {seconds_text(fit['readers'][dearest] * 1e6)} to read it ({dearest})"
+            if dearest
+            else ""
+        )
         facts["costs"] = (
             f"op times x{fit['slowdown']:.2f} while other devices are busy, "
-            f"{seconds_text(fit['piece'])} per submodel, {seconds_text(fit['rate'] * 1e6)} per MB transferred "
+            f"{seconds_text(fit['piece'])} per submodel, {seconds_text(fit['rate'] * 1e6)} per MB transferred{reading} "
             f"(fitted to {fit['submodels']} submodels, "
             f"median error {percent(fit['median_residual'])})"
         )
