@@ -178,6 +178,34 @@ def test_freed_memory_is_given_back_where_there_is_a_limit_or_the_user_chose(
     assert len(asked) == 2
 
 
+def test_a_tied_weight_is_measured_as_one_of_each_op_that_reads_it() -> None:
+    """The gradients of a tied one are added up where the last is made, which would be charged for all."""
+    model, example, loss, target = tied_case()
+    captured = capture(model, example, training=True)
+    cut = cut_stages(captured, [0] * len(captured.nodes), 1)
+    tied, apart = (stage_module(captured, cut, 0, Clock(0, 1), shared=True) for _ in range(2))
+    tensors = captured.example.tensors()
+    apart = _costs._untied(apart)
+    results = [unflattened(captured, module(*tensors), joined=False) for module in (tied, apart)]
+    lost = [loss(result, target) for result in results]
+    assert lost[0] == lost[1]
+    for one in lost:
+        one.backward()
+    gradients = [
+        {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+        for module in (tied, apart)
+    ]
+    copies = [name for name in gradients[1] if name.startswith("_untied")]
+    assert len(copies) == 1
+    assert gradients[1].keys() - gradients[0].keys() == set(copies)
+    copied = gradients[1].pop(copies[0])
+    assert copied.abs().max() > 0
+    name = next(
+        name for name, gradient in gradients[0].items() if not torch.allclose(gradient, gradients[1][name])
+    )
+    assert torch.allclose(gradients[0][name], gradients[1][name] + copied)
+
+
 def test_messages_are_asked_for_before_others_are_sent() -> None:
     sent, received = _Sends(["send 1", "send 2"]), ["receive"]
     assert sent + received == ["receive", "send 1", "send 2"]

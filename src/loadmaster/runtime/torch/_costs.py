@@ -163,7 +163,7 @@ def _measure_passes(
     """Seconds of every op forward and backward, and of the loss: its median share of a pass, of an undisturbed pass."""
     whole = cut_stages(capture, [0] * len(capture.nodes), 1)
     clock = Clock(0, 1)
-    module = stage_module(capture, whole, 0, clock, shared=True).to(where)
+    module = _untied(stage_module(capture, whole, 0, clock, shared=True).to(where))
     assert capture.example is not None
     inputs = [tensor.to(where) for tensor in capture.example.tensors()]
     count = len(capture.nodes)
@@ -176,6 +176,29 @@ def _measure_passes(
         on_progress(count + min(count, count * len(taken) // (LEAST + 1)), 2 * count)
     found = _undisturbed(_without_looking(np.stack(taken[1:]), np.stack(plain[1:])))
     return found[:count, 0], found[:count, 1], (float(found[count, 0]), float(found[count, 1]))
+
+
+def _untied(module: Any) -> Any:
+    """The module with a copy of a weight for each op that reads it, as on stages of their own.
+
+    The gradients of a tied weight are added up where the last of them is made: its op would be charged for the others,
+    too.
+    """
+    users: dict[int, list[tuple[Any, Any]]] = {}
+    weights: dict[int, Any] = {}
+    for node in module.graph.find_nodes(op="get_attr"):
+        tensor = _attribute(module, str(node.target))
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+            weights[id(tensor)] = tensor
+            users.setdefault(id(tensor), []).extend((user, node) for user in node.users)
+    for number, (key, readers) in enumerate(users.items()):
+        for copy, (user, node) in enumerate(readers[1:]):
+            name = f"_untied_{number}_{copy}"
+            module.register_parameter(name, torch.nn.Parameter(weights[key].detach().clone()))
+            with module.graph.inserting_before(user):
+                user.replace_input_with(node, module.graph.get_attr(name))
+    module.recompile()
+    return module
 
 
 def _without_looking(passes: FloatArray, plain: FloatArray) -> FloatArray:
