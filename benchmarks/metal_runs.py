@@ -176,11 +176,17 @@ def _fit(start: IntArray, runs: int, asked: Runs) -> None:
         plain = corrected(asked.plain, asked.traced, fit)
 
 
-def _surrogate(start: IntArray, runs: int, asked: Runs) -> None:
+def _surrogate(pieces: bool, start: IntArray, runs: int, asked: Runs) -> None:
+    """A model whose errors are learnt; with ``pieces`` its answers are refined by what their pieces would take."""
+
     def ask(device: IntArray) -> tuple[float, Trace | None]:
         return asked.evaluate(Placement(device)).value, asked.traces.get(device.tobytes())
 
-    Loop(asked.problem, 0, 2000).run(start, ask, runs)
+    def improve(problem: Problem, device: IntArray) -> IntArray:
+        fit = fit_overlap(problem, asked.traced, OverlapFit())
+        return refine(problem, Placement(device), fit, seconds=PLACING / 2, seed=asked.evaluations).device
+
+    Loop(asked.problem, 0, 2000, improve=improve if pieces else None).run(start, ask, runs)
 
 
 def _placed(placer: Any, start: IntArray, runs: int, asked: Runs) -> None:
@@ -189,7 +195,8 @@ def _placed(placer: Any, start: IntArray, runs: int, asked: Runs) -> None:
 
 CONTENDERS: dict[str, tuple[int, Callable[[IntArray, int, Runs], None]]] = {
     "fit": (TRACES, _fit),
-    "surrogate + traces": (TRACES, _surrogate),
+    "surrogate + traces": (TRACES, partial(_surrogate, False)),
+    "surrogate + pieces": (TRACES, partial(_surrogate, True)),
     "hsdag pre-trained": (0, partial(_placed, Hsdag(weights="shipped"))),
     "local-search": (0, partial(_placed, LocalSearch(constructed=False))),
 }
@@ -295,7 +302,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("contest", "record"))
     common(parser, "inception-v3,resnet-50,bert-base", 5)
     parser.add_argument("--runs", type=int, default=100, help="evaluations of every contender")
-    parser.add_argument("--contenders", default="fit,surrogate + traces,hsdag pre-trained", help="by commas")
+    parser.add_argument("--contenders", default="fit,surrogate + pieces,hsdag pre-trained", help="by commas")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds for optimize")
     parser.add_argument("--last", type=int, default=30, help="samples of the last measurement; 0: without")
 
