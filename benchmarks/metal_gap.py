@@ -43,7 +43,7 @@ from loadmaster.placers.learned.units import units_of
 from loadmaster.placers.search.annealing import Annealing
 from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.problem import Placement, Problem, Serial
-from loadmaster.studies import Case, Page, Row, Scope, Study, regrets
+from loadmaster.studies import Case, Page, Row, Scope, Study, mean_over_graphs, regrets
 
 __all__ = ["STUDY"]
 
@@ -207,6 +207,14 @@ def _cma(case: Given, machine: Machine) -> None:
         strategy.tell(asked[: len(worst)], worst.tolist()) if len(worst) == len(asked) else None
 
 
+TRUTH = "told the truth"
+
+
+def _truth(case: Given, machine: Machine) -> None:
+    """No contender: what a model would give whose numbers are all right, solved as ``surrogate`` does."""
+    machine.evaluate(Placement(solved(case.truth.problem, SOLVING // 2, case.seed, case.start)))
+
+
 METHODS: dict[str, Callable[[Given, Machine], None]] = {
     "model": _model,
     "fit": lambda case, machine: fit(case, machine) and None,
@@ -218,13 +226,14 @@ METHODS: dict[str, Callable[[Given, Machine], None]] = {
     "fit + hsdag": partial(_fitted, lambda case: Hsdag(weights=case.weights)),
     "surrogate": partial(_surrogate, False),
     "surrogate + traces": partial(_surrogate, True),
+    TRUTH: _truth,
     "cma": _cma,
     "gdp": partial(_search, Gdp(tune=True, guard=False)),
     "placeto": lambda case, machine: _search(get_placer("placeto"), case, machine),
     "rnn": lambda case, machine: _search(get_placer("rnn"), case, machine),
 }
 FEW = ("cma", "gdp", "placeto", "rnn")
-"""Methods that are run on a quarter of the graphs with one seed, because they take long."""
+"""Methods that are run last, on a quarter of the graphs with one seed before the others, because they take long."""
 
 
 def run(method: str, family: str, draw: int, kind: str, seed: int, weights: str) -> Row:
@@ -249,13 +258,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def cases(scope: Scope) -> list[Case]:
-    """Graph by graph, each with one kind of error for each seed."""
+    """Seed by seed, each graph with one kind of error; the slow methods last."""
     wanted = scope["methods"].split(",")
     for word in wanted:
         if word not in METHODS:
             raise InputError(f"--methods {word!r}: choose from {', '.join(METHODS)}")
     graphs = list(held_out(scope["graphs"], (scope["fold"],)))[: scope["graphs"]]
-    found = []
+    found: list[tuple[bool, bool, int, Case]] = []
     for seed in range(scope.seeds):
         problems = []
         for number, (family, draw) in enumerate(graphs[:2] if scope.quick else graphs):
@@ -266,20 +275,20 @@ def cases(scope: Scope) -> list[Case]:
         problems *= scope["part"] != RECORDED
         if scope["part"] != "drawn":
             problems += [(name, 0, RECORDED, seed == 0) for name in recordings()]
-        for family, draw, kind, slow in problems:
+        for family, draw, kind, soon in problems:
             for method in wanted:
-                if scope.only in family and (slow or method not in FEW):
+                if scope.only in family:
                     key: Row = {"family": family, "draw": draw, "kind": kind, "seed": seed, "method": method}
                     key["weights"] = scope["weights"]
-                    found.append(Case(key, partial(run, method, family, draw, kind, seed, scope["weights"])))
-    return found
+                    case = Case(key, partial(run, method, family, draw, kind, seed, scope["weights"]))
+                    found.append((method in FEW and not soon, method in FEW, seed, case))
+    return [case for *_, case in sorted(found, key=lambda one: one[:3])]
 
 
 def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
-    """Mean regret by method and budget, by model and by kind of error; differences to ``fit`` in pairs."""
+    """Mean regret by method and budget, by model and by kind of error; differences to ``fit`` in pairs; who wins."""
     key = ("family", "draw", "kind", "seed", "method", "weights")
     runs = regrets([({name: row[name] for name in key}, row) for row in rows])
-    methods = list(dict.fromkeys(run["method"] for run in runs))
     drawn = [run for run in runs if run["kind"] != RECORDED]
     parts = [("all drawn errors", drawn)]
     parts += [(m, [r for r in drawn if r["model"] == m]) for m in ("serial", "concurrent")]
@@ -288,43 +297,88 @@ def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
         if not part:
             continue
         page.section(f"Regret: {title}")
-        lines: list[Sequence[Any]] = []
-        for method in methods:
-            mine = [run["regret"] for run in part if run["method"] == method]
-            if mine:
-                lines.append((method, len(mine), *(_mean([one.get(n) for one in mine]) for n in BUDGETS)))
-        page.table(("method", "cases", *map(str, BUDGETS)), lines)
-    page.section("Against `fit`, in pairs, drawn errors")
-    by = {(run["case"], run["method"]): run["regret"] for run in drawn}
-    lines = []
-    for method in methods:
-        pairs = [
-            (one, by[case, "fit"]) for (case, m), one in by.items() if m == method and (case, "fit") in by
-        ]
-        if method != "fit" and pairs:
-            cells = (_mean([a[n] - b[n] if n in a and n in b else None for a, b in pairs]) for n in BUDGETS)
-            lines.append((method, len(pairs), *cells))
-    page.table(("method", "cases", *map(str, BUDGETS)), lines)
+        graphs = len({run["of"] for run in part})
+        page.text(
+            f"{graphs} graphs; per cent, mean over graphs of the mean over their runs, two standard errors"
+        )
+        _table(page, part, against=False)
+        page.section(f"Against `fit`, in pairs: {title}")
+        _table(page, part, against=True)
+        _say_who_wins(page, part)
     page.section("Regret at 100 by kind of error")
     kinds = [kind for kind in (*KINDS, RECORDED) if any(run["kind"] == kind for run in runs)]
     lines = []
-    for method in methods:
-        mine = {
-            kind: [r["regret"].get(100) for r in runs if (r["method"], r["kind"]) == (method, kind)]
-            for kind in kinds
-        }
-        lines.append((method, *(_mean(mine[kind]) for kind in kinds)))
+    for method in dict.fromkeys(run["method"] for run in runs):
+        mine = [run for run in runs if run["method"] == method]
+        cells = ([(r["of"], r["regret"].get(100)) for r in mine if r["kind"] == kind] for kind in kinds)
+        lines.append((f"`{method}`", *map(_mean, cells)))
     page.table(("method", *kinds), lines)
 
 
-def _mean(values: Sequence[float | None]) -> str:
-    """Mean and two standard errors, in per cent; runs without an answer are counted."""
-    good = np.array([value for value in values if value is not None])
-    if not len(good):
+Values = list[tuple[str, float | None]]
+"""Graph, and what a run has there."""
+
+
+def _differences(runs: Sequence[Row], method: str, other: str, at: int) -> Values:
+    """Regrets of a method less those of another on the same case; of nobody, the regrets themselves."""
+    theirs = {run["case"]: run["regret"].get(at) for run in runs if run["method"] == other}
+    found: Values = []
+    for run in runs:
+        if run["method"] == method and (not other or run["case"] in theirs):
+            mine, base = run["regret"].get(at), theirs.get(run["case"], None if other else 0.0)
+            found.append((run["of"], None if mine is None or base is None else mine - base))
+    return found
+
+
+def _table(page: Page, runs: Sequence[Row], *, against: bool) -> None:
+    lines: list[Sequence[Any]] = []
+    for method in METHODS:
+        values = [_differences(runs, method, "fit" if against else "", at) for at in BUDGETS]
+        if values[0] and not (against and method == "fit"):
+            lines.append((f"`{method}`", len(values[0]), *(_mean(one, sign=against) for one in values)))
+    page.table(("per cent", "runs", *map(str, BUDGETS)), lines)
+
+
+def _say_who_wins(page: Page, runs: Sequence[Row]) -> None:
+    """Of the methods that ran on nearly all cases, at every budget the best, and those that cannot be told from it."""
+    cases = len({run["case"] for run in runs})
+    whole = [m for m in METHODS if m != TRUTH and sum(run["method"] == m for run in runs) >= 0.9 * cases]
+    for at in BUDGETS:
+        means = {
+            m: mean_over_graphs(good)[0] for m in whole if (good := _known(_differences(runs, m, "", at)))
+        }
+        if len(means) < 2:
+            continue
+        first, *others = sorted(means, key=lambda method: means[method])
+        near = []
+        for method in others:
+            mean, error, _ = mean_over_graphs(_known(_differences(runs, method, first, at)))
+            if not mean > error:
+                near.append(f"`{method}` (+{100 * mean:.2f} ± {100 * error:.2f})")
+        second = f"`{others[0]}` has {100 * means[others[0]]:.2f}"
+        text = (
+            f"{at} evaluations: `{first}` has the least mean regret, {100 * means[first]:.2f} %; {second}. "
+        )
+        page.text(
+            text
+            + (f"Not worse by two standard errors: {', '.join(near)}." if near else "By two standard errors.")
+        )
+
+
+def _known(values: Values) -> list[tuple[str, float]]:
+    return [(graph, value) for graph, value in values if value is not None]
+
+
+def _mean(values: Values, sign: bool = False) -> str:
+    """Mean over graphs and two standard errors, in per cent; runs without an answer are counted."""
+    good = _known(values)
+    if not good:
         return "-"
-    error = 2 * good.std(ddof=1) / math.sqrt(len(good)) if len(good) > 1 else math.nan
+    mean, error, _ = mean_over_graphs(good)
     none = len(values) - len(good)
-    return f"{100 * good.mean():.2f} ± {100 * error:.2f} %" + (f" ({none} without)" if none else "")
+    return f"{100 * mean:{'+' if sign else ''}.2f} ± {100 * error:.2f}" + (
+        f" ({none} without)" if none else ""
+    )
 
 
 STUDY = Study("metal_gap", "Wrong models: regret over evaluations", cases, write, options)

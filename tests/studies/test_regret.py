@@ -30,6 +30,22 @@ def test_regret_is_against_the_best_that_any_run_of_the_case_knows() -> None:
     assert curves["a"][30][2] == 1
 
 
+def test_intervals_are_over_graphs_not_over_seeds_of_one_graph() -> None:
+    runs = regrets(
+        [
+            (
+                {"method": "a", "seed": seed, "kind": str(seed), "family": family},
+                {"best": 1.0, "10": 1.0 + cost},
+            )
+            for family, cost in (("x", 0.1), ("y", 0.3), ("z", 0.2))
+            for seed in range(5)
+        ]
+    )
+    mean, error, count = regret_curves(runs)["a"][10]
+    assert (mean, count) == (pytest.approx(0.2), 15)
+    assert error == pytest.approx(2 * np.std([0.1, 0.3, 0.2], ddof=1) / np.sqrt(3))
+
+
 def test_the_command_draws_rows_and_refuses_what_are_none(tmp_path: Path) -> None:
     rows, out, run = tmp_path / "rows.jsonl", tmp_path / "plot.svg", CliRunner()
     entries = [_entry(m, s, n10=1.2 + s, n30=1.1) for m in ("fit", "hsdag") for s in range(3)]

@@ -133,6 +133,18 @@ def test_a_program_without_cases_says_so(study, capsys):
     assert "leave nothing to run" in capsys.readouterr().err
 
 
+def test_kept_rows_make_a_page_without_running_anything(tmp_path, capsys):
+    ran = []
+    cases = [Case({"n": n}, lambda n=n: ran.append(n) or {"twice": 2 * n}) for n in (1, 2)]
+    rows = str(tmp_path / "rows.jsonl")
+    assert Study("t", "T", lambda scope: cases).main(["--rows", rows, "--kept"]) == 2
+    assert "none of these cases is kept" in capsys.readouterr().err
+    assert Study("t", "T", lambda scope: cases[:1]).main(["--rows", rows]) == 0
+    assert Study("t", "T", lambda scope: cases).main(["--rows", rows, "--kept", "--json"]) == 0
+    assert ran == [1]
+    assert Study("t", "T", lambda scope: cases).main(["--kept"]) == 2
+
+
 def test_a_study_without_a_page_has_a_table_for_each_part():
     cases = [Case({"part": part, "n": n}, lambda n=n: {"twice": 2 * n}) for part in "ab" for n in (1, 2)]
     page = Page("T")

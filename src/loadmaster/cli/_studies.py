@@ -83,7 +83,8 @@ def plot(
     """Plot regret over evaluations, with intervals, from result rows.
 
     Rows are of 'python -m benchmarks.metal_gap --rows FILE', or of any study whose rows have a method, the best cost
-    and the cost after so many evaluations.
+    and the cost after so many evaluations. Intervals are two standard errors over graphs: runs of one graph that differ
+    in seed or kind count as one.
     """
     from loadmaster.errors import InputError
     from loadmaster.files import write_atomically

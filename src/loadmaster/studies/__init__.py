@@ -43,7 +43,13 @@ versions. Killed and started again it runs only what is missing; ``--fresh`` beg
 from loadmaster.studies.harness.page import Page, number, percent, ratio, require_plots
 from loadmaster.studies.harness.placing import placed, solved
 from loadmaster.studies.harness.provenance import machine, versions
-from loadmaster.studies.harness.regret import draw_curves, read_regrets, regret_curves, regrets
+from loadmaster.studies.harness.regret import (
+    draw_curves,
+    mean_over_graphs,
+    read_regrets,
+    regret_curves,
+    regrets,
+)
 from loadmaster.studies.harness.rows import Rows, read_entries
 from loadmaster.studies.harness.study import Case, Outcome, Row, Scope, Study, run_cases
 from loadmaster.studies.papers import STUDIES, reproduce
@@ -59,6 +65,7 @@ __all__ = [
     "Study",
     "draw_curves",
     "machine",
+    "mean_over_graphs",
     "number",
     "percent",
     "placed",

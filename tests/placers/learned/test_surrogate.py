@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,6 +125,24 @@ def test_without_runs_the_numbers_are_the_models() -> None:
     assert residual.costs(np.zeros(residual.count), device) == pytest.approx(
         SimulatedEvaluator(seen).costs(device)[0]
     )
+
+
+def test_runs_are_logged_with_what_was_believed_of_them(tmp_path: Path) -> None:
+    seen = told(Serial())
+    machine = Machine(seen, slower(seen))
+    Surrogate(log_dir=str(tmp_path)).place(seen, budget=Budget(evaluations=4), evaluator=machine)
+    lines = [line.split(",") for line in next(tmp_path.glob("*.csv")).read_text().splitlines()[1:]]
+    assert {name.strip('"') for _, name, _ in lines} == {
+        "best",
+        "evaluations",
+        "cost",
+        "believed",
+        "unexplained",
+    }
+    off = [abs(float(a[2]) / float(b[2]) - 1) for a, b in zip(lines[2::5], lines[3::5], strict=True)]
+    assert len(off) == 4
+    assert off[-1] < off[0]
+    assert list(tmp_path.glob("events.out.tfevents.*"))
 
 
 def test_bad_settings_are_refused() -> None:

@@ -2,7 +2,8 @@
 
 A row is one run of one ``method``: the columns that are whole numbers are the cost of its answer after so many
 evaluations, ``best`` is the least cost that is known of its case. Rows whose keys differ in the method alone are of
-one case.
+one case. Cases whose keys differ in :data:`WITHIN` alone are of one graph: they are no independent evidence, so that
+their mean counts as one value, and intervals are over graphs (over runs where all are of one graph).
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from loadmaster.errors import InputError
 from loadmaster.files import Record, shown
 from loadmaster.studies.harness.rows import read_entries
 
-__all__ = ["Curve", "draw_curves", "read_regrets", "regret_curves", "regrets"]
+__all__ = ["Curve", "draw_curves", "mean_over_graphs", "read_regrets", "regret_curves", "regrets"]
 
 Curve = dict[int, tuple[float, float, int]]
 """Evaluations -> mean regret, two standard errors, number of runs."""
 
+WITHIN = ("seed", "kind")
+"""Columns of a key in which cases of one graph differ."""
 MOST = 60
 """Methods that one plot shows."""
 FARTHEST = 1e12
@@ -34,7 +37,8 @@ LABEL = 40
 
 
 def regrets(entries: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Runs of (key, row) pairs with ``regret``: evaluations -> regret against the best that any run of the case knows.
+    """Runs of (key, row) pairs with ``regret``: evaluations -> regret against the best that any run of the case knows,
+    and ``of``, the graph.
 
     A run that has no answer yet after so many evaluations has no regret there.
     """
@@ -46,7 +50,8 @@ def regrets(entries: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> l
             int(name): float(value) for name, value in row.items() if _is_count(name) and value is not None
         }
         best[case] = min(best.get(case, math.inf), float(row["best"]), *costs.values())
-        found.append((case, {**key, **row}, costs))
+        graph = {k: v for k, v in key.items() if k not in ("method", *WITHIN)}
+        found.append((case, {**key, **row, "of": json.dumps(graph, sort_keys=True)}, costs))
     return [
         {**run, "case": case, "regret": {at: cost / best[case] - 1.0 for at, cost in sorted(costs.items())}}
         for case, run, costs in found
@@ -97,22 +102,30 @@ def _check(key: Mapping[str, Any], row: Mapping[str, Any], where: str) -> None:
         raise InputError(f"{where}: {shown(max(counts, key=len))} evaluations are more than anybody makes")
 
 
+def mean_over_graphs(values: Sequence[tuple[str, float]]) -> tuple[float, float, int]:
+    """Of (graph, value) pairs the mean of the graphs' means, two standard errors over graphs (over values where all are
+    of one graph; not a number for one value), and the number of pairs."""
+    of_graph: dict[str, list[float]] = {}
+    for graph, value in values:
+        of_graph.setdefault(graph, []).append(value)
+    means = np.array([np.mean(mine) for mine in of_graph.values()])
+    if len(means) == 1:
+        means = np.array([value for _, value in values])
+    error = 2.0 * float(means.std(ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else math.nan
+    return float(means.mean()), error, len(values)
+
+
 def regret_curves(runs: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
     """Method -> its curve, in the order in which methods come up."""
-    runs_of: dict[str, dict[int, list[float]]] = {}
+    runs_of: dict[str, dict[int, list[tuple[str, float]]]] = {}
     for run in runs:
         mine = runs_of.setdefault(run["method"], {})
         for at, regret in run["regret"].items():
-            mine.setdefault(at, []).append(regret)
-    curves: dict[str, Curve] = {}
-    for method, points in runs_of.items():
-        curve: Curve = {}
-        for at in sorted(points):
-            values = np.array(points[at])
-            error = 2.0 * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-            curve[at] = float(values.mean()), error, len(values)
-        curves[method] = curve
-    return curves
+            mine.setdefault(at, []).append((run["of"], regret))
+    return {
+        method: {at: mean_over_graphs(points[at]) for at in sorted(points)}
+        for method, points in runs_of.items()
+    }
 
 
 def draw_curves(curves: Mapping[str, Curve], kind: str = "svg") -> bytes:

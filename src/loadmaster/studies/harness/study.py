@@ -131,6 +131,7 @@ class Study:
             "fresh",
             "json",
             "list",
+            "kept",
             *(() if self.here else ("on",)),
         )
         common = {name: given.pop(name) for name in names}
@@ -145,7 +146,13 @@ class Study:
             if common["list"]:
                 print("\n".join(case.title for case in cases))
                 return 0
+            if common["kept"] and (common["rows"] is None or common["fresh"]):
+                raise InputError(f"{prog}: --kept needs --rows FILE, and nothing may discard them")
             kept = Rows(common["rows"], fresh=common["fresh"])
+            if common["kept"]:
+                cases = [case for case in cases if kept.get(case.key) is not None]
+                if not cases:
+                    raise InputError(f"{common['rows']}: none of these cases is kept there")
             rows = run_cases(cases, kept, on_case=_say, on=common.get("on"))
         except LoadmasterError as error:
             print(f"{prog}: {error}", file=sys.stderr)
@@ -184,6 +191,7 @@ class Study:
         parser.add_argument("--rows", type=Path, metavar="FILE", help="keep finished cases in this file")
         parser.add_argument("--fresh", action="store_true", help="discard the rows of an earlier run")
         parser.add_argument("--list", action="store_true", help="print the cases and run none")
+        parser.add_argument("--kept", action="store_true", help="run nothing: the page of the rows in --rows")
         parser.add_argument("--json", action="store_true", help="print the rows as JSON")
         if not self.here:
             parser.add_argument(

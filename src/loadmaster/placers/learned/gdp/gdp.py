@@ -13,6 +13,7 @@ from loadmaster.errors import InputError
 from loadmaster.placers.frame.feasible import find_feasible, single_devices
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
+from loadmaster.placers.learned._scalars import Scalars
 from loadmaster.placers.learned.gdp._tracks import LoadTracks, TimeTracks, tracks_of
 from loadmaster.placers.learned.gdp._weights import Weights, load_weights, shipped, untrained
 from loadmaster.placers.rules.expert import expert_candidates
@@ -71,6 +72,8 @@ class Gdp(Searcher):
     guard: bool = True
     """Also try ``heft``, ``expert``, ``metis``, every single device and (with weights, on graphs that are not large)
     the same passes with the plain rule, so that the answer is never worse; off, it is the policy's own."""
+    log_dir: str = ""
+    """While tuning, write TensorBoard event files and CSV into this folder: best cost, gap, evaluations, noise."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = "gdp"
@@ -123,6 +126,7 @@ class Gdp(Searcher):
         """
         rng = np.random.default_rng([seed, 19])
         middle, noise, idle, turn = vector, self.noise, 0, 0
+        scalars = Scalars(self.log_dir, search)
         while tracks.names and idle < IDLE:
             drawn = middle + noise * rng.standard_normal(len(vector))
             before = search.cost
@@ -132,6 +136,7 @@ class Gdp(Searcher):
             if search.cost < before:
                 middle = drawn
             turn += 1
+            scalars.write(turn, noise=noise, idle=idle)
 
     def read(self) -> Weights:
         """The weights that the placer uses."""

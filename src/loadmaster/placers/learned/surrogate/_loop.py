@@ -72,10 +72,16 @@ class Loop:
     """The state of such a search: what was run, and what is known of the model's errors."""
 
     def __init__(
-        self, problem: Problem, seed: int, evaluations: int, left: Callable[[], float] = lambda: math.inf
+        self,
+        problem: Problem,
+        seed: int,
+        evaluations: int,
+        left: Callable[[], float] = lambda: math.inf,
+        improve: Callable[[Problem, IntArray], IntArray] | None = None,
     ) -> None:
-        """``evaluations`` of the model, for every solution of it; ``left``: how many seconds there are."""
-        self._left = left
+        """``evaluations`` of the model, for every solution of it; ``left``: how many seconds there are; ``improve``:
+        what else is done with a solution of the corrected problem, by who knows more of it than the model says."""
+        self._left, self._improve = left, improve
         self.residual = Residual(problem)
         self.posterior = Posterior(self.residual)
         self._rng = np.random.default_rng([seed, 43])
@@ -106,6 +112,8 @@ class Loop:
                 problem, self._evaluations, self._seed + len(self.tried), start,
                 Believed(self.residual, theta) if slowed else None, seconds=self._seconds(),
             )  # fmt: skip
+            if self._improve is not None:
+                found = self._improve(problem, found)
             found = np.ascontiguousarray(found, np.int32)
             if found.tobytes() not in self.tried:
                 self._known.append(found)

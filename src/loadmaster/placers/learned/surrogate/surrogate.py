@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from loadmaster.arrays import IntArray
 from loadmaster.errors import InputError
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
+from loadmaster.placers.learned._scalars import Scalars
 from loadmaster.placers.learned.surrogate._loop import Loop, solved
 from loadmaster.placers.search._incumbents import borrow
 from loadmaster.placers.search._walkers import first_start
@@ -38,6 +40,9 @@ class Surrogate(Searcher):
     """Placements that are run, at most: few numbers are learnt soon."""
     solving: int = 2000
     """Evaluations of the model for each of them, where a minimum cut does not solve it."""
+    log_dir: str = ""
+    """Write TensorBoard event files and CSV into this folder: of every run its cost, what was believed of it before,
+    the best, and the share that no numbers explain."""
 
     keeps_start: ClassVar[bool] = True
     warm_up: ClassVar[int] = 4
@@ -61,9 +66,15 @@ class Surrogate(Searcher):
         else:
             first = solved(search.problem, self.solving, seed, None)
         loop = Loop(search.problem, seed, self.solving, lambda: search.seconds_left)
+        scalars = Scalars(self.log_dir, search, every=0.0)
 
         def ask(device: IntArray) -> tuple[float, None]:
+            believed = loop.residual.costs(loop.posterior.mean, device[None])[0] if self.log_dir else 0.0
             cost = search.try_device(device)
+            if math.isfinite(cost):
+                scalars.write(
+                    len(loop.tried), cost=cost, believed=believed, unexplained=loop.posterior.structure
+                )
             search.note = f"{len(loop.tried) + 1} runs, {100 * loop.posterior.structure:.1f} % unexplained"
             search.check()
             return cost, None
