@@ -200,6 +200,7 @@ def measure(machines: Any, model: str, requests: int, rounds: int, folder: str) 
     row: dict[str, Any] = {
         "link, Mbit/s": 8e-6 / link.rate if link.rate else float("inf"),
         "latency, ms": 1e3 * link.latency,
+        "calls": profile.calls and profile.calls.document(),
     }
     taken: dict[str, list[float]] = {label: [] for label in placements}
     equal = True
@@ -208,7 +209,7 @@ def measure(machines: Any, model: str, requests: int, rounds: int, folder: str) 
         for label, placement in placements.items():
             pieces = cut(problem, placement)
             spreads[label] = many.Spread(read, actors, pieces, slots=SLOTS)
-            fit = OverlapFit(links=True)
+            fit = profile.calls or OverlapFit(links=True)
             row[f"{label}: predicted, ms"] = 1e3 * predict(problem, pieces, fit, items=requests)
             row[f"{label}: cost, ms"] = 1e3 * evaluate(problem, placement).cost
             row[f"{label}: submodels"] = len(pieces)

@@ -45,6 +45,12 @@ class OverlapFit:
     """Of all submodels added up."""
     links: bool = False
     """Whether the links of the problem come on top: between machines they do, within one they are in the rest."""
+    call: float = 0.0
+    """Seconds of its core that a device of another machine loses to the call of a submodel,"""
+    byte: float = 0.0
+    """to each byte that it sends or receives,"""
+    request: float = 0.0
+    """and to the process that submits requests, for each of them, where that one has no core to itself."""
 
     def document(self) -> dict[str, Any]:
         """As plain values."""
@@ -56,8 +62,8 @@ class OverlapFit:
         ``price`` multiplies what a cut costs, to look for plans with fewer of them.
         """
         apart = ~np.eye(problem.devices, dtype=bool) * 1.0
-        latency = apart * (self.piece + self.wait)
-        rate = apart * 2 * self.rate
+        latency = apart * (self.piece + self.wait + self.call)
+        rate = apart * 2 * (self.rate + self.byte)
         if self.links:
             latency, rate = latency + problem.latency, rate + problem.rate
         return replace(
@@ -148,15 +154,14 @@ def fit_overlap(problem: Problem, traced: Sequence[Traced], start: OverlapFit) -
     if slowdown <= 0:
         return start
     predicted = matrix @ np.array([slowdown, piece, rate])
-    return OverlapFit(
-        slowdown,
-        piece,
-        start.wait,
-        rate,
-        len(measured),
-        float(np.median(np.abs(predicted - measured) / np.maximum(measured, 1e-9))),
-        float(abs(predicted.sum() - measured.sum()) / measured.sum()),
-        start.links,
+    return replace(
+        start,
+        slowdown=slowdown,
+        piece=piece,
+        rate=rate,
+        submodels=len(measured),
+        median_residual=float(np.median(np.abs(predicted - measured) / np.maximum(measured, 1e-9))),
+        total_residual=float(abs(predicted.sum() - measured.sum()) / measured.sum()),
     )
 
 
@@ -186,7 +191,7 @@ def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, items
     profiled.
     """
     seconds, moved, waits = piece_features(problem, pieces)
-    taken = (seconds * fit.slowdown + fit.piece + moved * fit.rate).tolist()
+    taken = (seconds * fit.slowdown + fit.piece + fit.call + moved * (fit.rate + fit.byte)).tolist()
     device = [problem.cluster.index[piece.device] for piece in pieces]
     if len(set(device)) == 1:
         return float(seconds.sum())
@@ -204,7 +209,7 @@ def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, items
             ends = device[source], device[reader]
             busy[ends] = busy.get(ends, 0.0) + spent
         load = max(load, *busy.values())
-    return load + (first - load) / items
+    return load + (first - load) / items + fit.request
 
 
 def paces(
