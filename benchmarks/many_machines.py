@@ -27,7 +27,9 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -594,5 +596,6 @@ def write(page: Page, scope: Scope, rows: list[Row]) -> None:
 STUDY = Study("many_machines", "Ray nodes on one machine", cases, write, options, here=True)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # nodes and namespaces go, too
     with _held:
         raise SystemExit(STUDY.main())

@@ -273,7 +273,8 @@ class DeviceHost:
         """Free the submodels of one way to run the model."""
         with self._mail:
             self._keys.discard(key)
-            for held in (self._ready, self._models, self._letters, self._inputs):
+            everything: Sequence[dict[Any, Any]] = (self._ready, self._models, self._letters, self._inputs)
+            for held in everything:
                 for at in [at for at in held if at[0] == key]:
                     del held[at]
             self._mail.notify_all()

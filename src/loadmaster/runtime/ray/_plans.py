@@ -123,7 +123,9 @@ def profile_model(
             links=links,
             capacity=capacities(devices, found, free),
             provenance=PROVENANCE,
-            calls=calls and calls.fit(len(devices), _given_bytes(found), sharing(devices, seen)),
+            calls=None
+            if calls is None
+            else calls.fit(len(devices), _given_bytes(found), sharing(devices, seen)),
         )
     finally:
         if session is None:
