@@ -344,11 +344,12 @@ def test_the_counters_of_parts_are_those_of_the_whole():
         "memory": 10,
     }
     second = {"nodes": [node("a", 5.0, [])], "wall": [1.0, 1.5], "dropped": 0, "memory": 5}
-    found = joined([first, second], [4.0, 0.0])  # 1.25 bytes for each byte of weights, and 5 besides
+    found = joined([first, second], [4.0, 0.0])  # 5 that each has besides its weights
     assert [n["name"] for n in found["nodes"]] == ["0:a", "0:b", "1:a"]
     assert found["nodes"][0]["readers"] == ["0:b"]
     assert (found["wall"], found["dropped"], found["memory"]) == ([4.0, 5.5], 1, 10)
-    assert as_one([7.0, 7.0], [2.0, 2.0]) == 9.0  # nothing to tell by: a byte for each
+    assert as_one([7.0, 7.0], [2.0, 2.0]) == 9.0
+    assert as_one([7.0, 1.0, 8.0], [5.0, 9.0, 5.0]) == 12.0  # the second leaves its weights in the file
 
 
 def test_weights_are_counted_once_and_as_f32(tmp_path):
