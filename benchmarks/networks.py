@@ -240,7 +240,7 @@ def measure(machines: Any, model: str, requests: int, rounds: int, folder: str) 
     row: dict[str, Any] = {
         "link, Mbit/s": 8e-6 / link.rate if link.rate else float("inf"),
         "latency, ms": 1e3 * link.latency,
-        "calls": profile.calls and profile.calls.document(),
+        "_calls": profile.calls and profile.calls.document(),
     }
     taken: dict[str, list[float]] = {label: [] for label in placements}
     equal = True

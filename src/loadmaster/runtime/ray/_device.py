@@ -41,6 +41,21 @@ ALIGNED = 64
 KEPT_FREE = {-3: 32 * 2**20, -1: 128 * 2**20, -2: 16 * 2**20}
 """Of mallopt(3): blocks from M_MMAP_THRESHOLD on are the system's own, M_TRIM_THRESHOLD free bytes are given back,
 M_TOP_PAD more than needed are asked for."""
+GIVEN_BACK = 128 * 2**10
+"""What they are by themselves."""
+ALLOCATED = (
+    "arena",
+    "ordblks",
+    "smblks",
+    "hblks",
+    "hblkhd",
+    "usmblks",
+    "fsmblks",
+    "uordblks",
+    "fordblks",
+    "keepcost",
+)
+"""What GNU's allocator says of itself, in this order."""
 COLD = 24 * 2**20
 """Bytes that fill the caches of a core."""
 KEPT = 10_000
@@ -107,19 +122,32 @@ def _own_limits() -> list[tuple[str, str]]:
     return found
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(keep: bool = True) -> None:
     """Have the allocator keep what is freed for a while: a tensor on its way is copied several times, and pages that
-    are new each time cost more than the copies. Nothing where it is not GNU's."""
+    are new each time cost more than the copies. Or give it back, as it does else. Nothing where it is not GNU's."""
     with contextlib.suppress(OSError, AttributeError):
         allocator = ctypes.CDLL(None)
         for setting, value in KEPT_FREE.items():
-            allocator.mallopt(setting, value)
+            allocator.mallopt(setting, value if keep else GIVEN_BACK)
+        if not keep:
+            allocator.malloc_trim(0)
+
+
+class _Allocated(ctypes.Structure):
+    """``struct mallinfo2`` of malloc.h."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in ALLOCATED]
 
 
 def own_memory() -> int:
-    """Bytes of this process that are not pages of files, without what it could give back."""
+    """Bytes that this process has allocated; what was freed and is not yet given back is not among them.
+
+    Where the allocator does not say, those of its memory that are not pages of files."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+        ask = ctypes.CDLL(None).mallinfo2
+        ask.restype = _Allocated
+        said = ask()
+        return int(said.uordblks + said.hblkhd)
     found = re.search(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.M)
     return 1024 * int(found[1]) if found else 0
 
@@ -203,13 +231,13 @@ class DeviceHost:
                 cores = ", ".join(map(str, allowed_cores()))
                 raise RunError(f"device {spec.name!r}: node {spec.node!r} may use the cores {cores} alone")
             pin({spec.core})
-        keep_freed_memory()
         self.spec = spec
         self.devices = Devices([spec])
         self._folder = scratch_folder()
         self._ready: dict[tuple[str, int], tuple[Any, Any, Wires]] = {}
         self._cold: npt.NDArray[Any] | None = None
         self._uncounted = 0.0
+        self._keeps = False
         self._inputs: dict[tuple[str, int], list[npt.NDArray[Any]]] = {}
         self._peers: dict[str, Any] = {}
         self._mail = threading.Condition()
@@ -246,6 +274,8 @@ class DeviceHost:
         Without ``wires`` it is kept to be profiled.
         """
         self.received += len(text)
+        keep_freed_memory(False)  # compiling frees much, and what is left may be needed for more
+        self._keeps = False
         weights = self._file(key, number)
         weights.touch()
         paper = weights.with_suffix(".xml")
@@ -288,6 +318,9 @@ class DeviceHost:
 
         ``given`` are the inputs that come with the call, and behind them what it had to wait for.
         """
+        if not self._keeps:
+            keep_freed_memory()
+            self._keeps = True
         infer, run, wires = self._ready[key, number]
         inputs = [
             given[at] if source is None else self._taken((key, request, source, at))
@@ -391,6 +424,7 @@ class DeviceHost:
 
         If ``cold``, caches are filled with something else before, as a submodel does; that time is not counted.
         """
+        keep_freed_memory()
         if cold:
             began = time.thread_time()
             if self._cold is None:
