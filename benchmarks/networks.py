@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -18,10 +19,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from loadmaster.runtime._cores import end_with_parent
 
 __all__ = ["cable", "in_namespaces", "measure", "set_rate", "why_not"]
 
@@ -49,9 +53,24 @@ def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
+def _sweep() -> None:
+    """Take away namespaces, and what runs in them, of processes that are gone: who is killed leaves them."""
+    listed = subprocess.run(["ip", "netns", "list"], check=False, capture_output=True, text=True).stdout
+    for space in [line.split()[0] for line in listed.splitlines() if line.strip()]:
+        found = re.fullmatch(r"lm(\d+)[ab]", space)
+        if found is None or Path(f"/proc/{found[1]}").exists():
+            continue
+        inside = subprocess.run(["ip", "netns", "pids", space], check=False, capture_output=True, text=True)
+        for pid in inside.stdout.split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+
+
 @contextmanager
 def cable() -> Iterator[tuple[str, str]]:
     """Two namespaces, and the interfaces between them."""
+    _sweep()
     spaces = tuple(f"lm{os.getpid()}{end}" for end in "ab")
     ends = tuple(f"lmv{os.getpid() % 10**8}{end}" for end in "ab")
     with ExitStack() as made:
@@ -86,13 +105,31 @@ def in_namespaces(model: str, requests: int, rounds: int, rates: list[float], fo
         try:
             out, error = process.communicate()
         except BaseException:
-            process.terminate()  # it ends its nodes
-            process.communicate()
+            with _undisturbed():
+                process.terminate()  # it ends its nodes
+                process.communicate()
             raise
         if process.returncode:
             raise RuntimeError(error.strip()[-2000:])
         found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
         return found
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No signal ends the block: Ctrl-C reaches this process and the one that it started, which is told so again."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _begun_on(core: int) -> None:
+    """In a node that is about to start: keep to a core, and end with who started it."""
+    os.sched_setaffinity(0, {core})
+    end_with_parent(signal.SIGTERM)
 
 
 @contextmanager
@@ -128,24 +165,27 @@ def _nodes(spaces: tuple[str, str]) -> Iterator[str]:
                         stdout=output,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
-                        preexec_fn=lambda core=core: os.sched_setaffinity(0, {core}),
+                        preexec_fn=partial(_begun_on, core),
                     )
                 )
                 _wait_for(at + 1, address, home, started[-1], log)
             yield address
         finally:
-            mine = [c for p in started for c in psutil.Process(p.pid).children(recursive=True)]
-            for process in started:
-                process.send_signal(signal.SIGTERM)
-            for process in started:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(20)
-            for child in mine:
-                with suppress(psutil.NoSuchProcess):
-                    child.kill()
-            for process in started:
-                process.kill()
-                process.wait()
+            with _undisturbed():
+                mine = []
+                for process in started:
+                    with suppress(psutil.NoSuchProcess):
+                        mine += psutil.Process(process.pid).children(recursive=True)
+                    process.send_signal(signal.SIGTERM)
+                for process in started:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(20)
+                for child in mine:
+                    with suppress(psutil.NoSuchProcess):
+                        child.kill()
+                for process in started:
+                    process.kill()
+                    process.wait()
 
 
 def _wait_for(count: int, address: str, home: str, node: subprocess.Popen[bytes], log: Path) -> None:
@@ -200,6 +240,7 @@ def measure(machines: Any, model: str, requests: int, rounds: int, folder: str) 
     row: dict[str, Any] = {
         "link, Mbit/s": 8e-6 / link.rate if link.rate else float("inf"),
         "latency, ms": 1e3 * link.latency,
+        "_calls": profile.calls and profile.calls.document(),
     }
     taken: dict[str, list[float]] = {label: [] for label in placements}
     equal = True
@@ -208,7 +249,7 @@ def measure(machines: Any, model: str, requests: int, rounds: int, folder: str) 
         for label, placement in placements.items():
             pieces = cut(problem, placement)
             spreads[label] = many.Spread(read, actors, pieces, slots=SLOTS)
-            fit = OverlapFit(links=True)
+            fit = profile.calls or OverlapFit(links=True)
             row[f"{label}: predicted, ms"] = 1e3 * predict(problem, pieces, fit, items=requests)
             row[f"{label}: cost, ms"] = 1e3 * evaluate(problem, placement).cost
             row[f"{label}: submodels"] = len(pieces)
@@ -235,6 +276,7 @@ def main() -> None:
     from loadmaster.runtime import ray as many
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    end_with_parent(signal.SIGTERM)
     model, requests, rounds, rates, folder, spaces = json.loads(sys.argv[1])
     found = {}
     with _nodes(tuple(spaces)) as address, many.connected(address) as machines:

@@ -309,7 +309,7 @@ class _Job:
                 say=self.say,
             )
             apart = any(spec.node for spec in self.devices)
-            fit = OverlapFit(wait=0.0) if self.serial else OverlapFit(links=apart)
+            fit = OverlapFit(wait=0.0) if self.serial else (profile.calls or OverlapFit(links=apart))
             bounded = work.round(fit, 1)
             if not work.interrupted and work.tried and work.has_time:
                 fit = work.fitted(fit)

@@ -67,6 +67,12 @@ class OverlapFit:
     """Whether the links of the problem come on top: between machines they do, within one they are in the rest."""
     readers: Mapping[str, float] = field(default_factory=dict)
     """Type of op -> further seconds per byte that it reads at the beginning of a submodel."""
+    call: float = 0.0
+    """Seconds of its core that a device of another machine loses to the call of a submodel,"""
+    byte: float = 0.0
+    """to each byte that it sends or receives,"""
+    request: float = 0.0
+    """and to the process that submits requests, for each of them, where that one has no core to itself."""
 
     def taken(self, features: Features) -> FloatArray:
         """Seconds that every piece is predicted to take."""
@@ -85,8 +91,8 @@ class OverlapFit:
         ``price`` multiplies what a cut costs, to look for plans with fewer of them.
         """
         apart = ~np.eye(problem.devices, dtype=bool) * 1.0
-        latency = apart * (self.piece + self.wait)
-        rate = apart * 2 * self.rate
+        latency = apart * (self.piece + self.wait + self.call)
+        rate = apart * 2 * (self.rate + self.byte)
         if self.links:
             latency, rate = latency + problem.latency, rate + problem.rate
         return replace(
@@ -207,16 +213,15 @@ def fit_overlap(problem: Problem, traced: Sequence[Traced], start: OverlapFit) -
     if slowdown <= 0:
         return start
     predicted = matrix @ found
-    return OverlapFit(
-        slowdown,
-        piece,
-        start.wait,
-        rate,
-        len(measured),
-        float(np.median(np.abs(predicted - measured) / np.maximum(measured, 1e-9))),
-        float(abs(predicted.sum() - measured.sum()) / measured.sum()),
-        start.links,
-        {kind: rate for kind, rate in zip(kinds, readers, strict=True) if rate > 0},
+    return replace(
+        start,
+        slowdown=slowdown,
+        piece=piece,
+        rate=rate,
+        submodels=len(measured),
+        median_residual=float(np.median(np.abs(predicted - measured) / np.maximum(measured, 1e-9))),
+        total_residual=float(abs(predicted.sum() - measured.sum()) / measured.sum()),
+        readers={kind: rate for kind, rate in zip(kinds, readers, strict=True) if rate > 0},
     )
 
 
@@ -252,7 +257,7 @@ def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, items
     profiled.
     """
     features = piece_features(problem, pieces)
-    taken = fit.taken(features).tolist()
+    taken = (fit.taken(features) + fit.call + features.moved * fit.byte).tolist()
     device = [problem.cluster.index[piece.device] for piece in pieces]
     if len(set(device)) == 1:
         return float(features.seconds.sum())
@@ -270,7 +275,7 @@ def predict(problem: Problem, pieces: Sequence[Piece], fit: OverlapFit, *, items
             ends = device[source], device[reader]
             busy[ends] = busy.get(ends, 0.0) + spent
         load = max(load, *busy.values())
-    return load + (first - load) / items
+    return load + (first - load) / items + fit.request
 
 
 def paces(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -18,12 +20,15 @@ from typer.testing import CliRunner
 
 from loadmaster import api
 from loadmaster.cli import app
-from loadmaster.errors import InfeasibleError, InputError
+from loadmaster.errors import InfeasibleError, InputError, RunError
+from loadmaster.graph.openvino import openvino_model
 from loadmaster.problem import Pipeline, Placement, evaluate
 from loadmaster.runtime import OverlapFit, cut, predict
-from loadmaster.runtime.openvino import DeviceSpec, parse_devices
+from loadmaster.runtime.openvino import DeviceSpec, cut_model, draw_inputs, parse_devices
 from loadmaster.runtime.ray import (
+    Calls,
     Needs,
+    Spread,
     _connection,
     _reaper,
     as_one,
@@ -38,6 +43,8 @@ from loadmaster.runtime.ray import (
     segments,
     slow_devices,
 )
+from loadmaster.runtime.ray._device import DeviceHost
+from loadmaster.runtime.ray._plans import sharing
 
 
 def test_a_device_of_a_node_is_named_by_both_and_read_back_from_a_plan():
@@ -145,6 +152,87 @@ def test_a_slow_link_is_what_a_stream_over_it_takes(tmp_path):
     assert crossing
     assert quick < 1.0
     assert predict(slow, pieces, free, items=10**9) == pytest.approx(1.0, abs=0.1)
+
+
+def test_what_calls_cost_is_on_top_of_the_busiest_device(tmp_path):
+    """A call and its bytes take the core of a device; who submits shares it with the devices, or has its own."""
+    problem = replace(problem_of(branched(tmp_path / "net.xml")), model=Pipeline())
+    half = (problem.graph.position >= problem.n // 2).astype(np.int32)
+    pieces = cut(problem, Placement(half))
+    problem = replace(problem, latency=0.0 * problem.latency, rate=0.0 * problem.rate)
+    free = OverlapFit(piece=0.0, wait=0.0, rate=0.0, links=True)
+    calls = Calls(call=1.0, byte=0.0, submit=0.25, given=1e-3)
+    shared, apart = calls.fit(len(pieces), 1000, 2), calls.fit(len(pieces), 1000, 0)
+    assert (shared.request, apart.request) == pytest.approx(((0.25 * len(pieces) + 1.0) / 2, 0.0))
+    most = max(sum(piece.device == name for piece in pieces) for name in problem.cluster.names)
+    without = predict(problem, pieces, free, items=10**9)
+    found = predict(problem, pieces, replace(shared, piece=0.0, wait=0.0, rate=0.0), items=10**9)
+    assert found == pytest.approx(most + shared.request, abs=2 * without)
+    nodes = {"a": {"host": platform.node(), "cores": [0, 1]}, "b": {"host": "elsewhere", "cores": [0]}}
+    assert sharing(parse_devices(["a/cpu", "b/cpu"]), nodes) == 0
+    assert sharing(parse_devices(["one=cpu:node=a", "two=cpu:node=a", "b/cpu"]), nodes) == 2
+
+
+class _Peer:
+    """Stands for the actor of another device."""
+
+    def __init__(self, host: DeviceHost) -> None:
+        self.deliver = self
+        self.remote = host.deliver
+
+
+def test_tensors_go_from_device_to_device_and_nobody_keeps_them_longer_than_needed(tmp_path):
+    """Two submodels on two devices, of which the second waits for what the first one sends; then it is closed."""
+    model = openvino_model(branched(tmp_path / "net.xml"))
+    problem = problem_of(tmp_path / "net.xml")
+    half = (problem.graph.position >= problem.n // 2).astype(np.int32)
+    pieces = cut(replace(problem, model=Pipeline()), Placement(half))
+    parts = cut_model(model, pieces)
+    hosts = {spec.name: DeviceHost(spec) for spec in parse_devices(["A=cpu", "B=cpu"])}
+    wired = object.__new__(Spread)
+    wired._parts = parts
+    for name, host in hosts.items():
+        host.meet({other: _Peer(hosts[other]) for other in hosts if other != name})
+    for number, part in enumerate(parts):
+        ov.serialize(part.model, str(tmp_path / "part.xml"), str(tmp_path / "part.bin"))
+        host = hosts[part.piece.device]
+        host.receive("key", number, (tmp_path / "part.bin").read_bytes())
+        host.load("key", number, (tmp_path / "part.xml").read_text(), "a part", wired._wires(number))
+    (inputs,) = [draw_inputs(model, 3)]
+    names = [port.get_node().get_friendly_name() for port in model.inputs]
+    expected = [np.array(v) for v in ov.compile_model(model, "CPU")(inputs).values()]
+
+    def run(number: int) -> dict[int, np.ndarray]:
+        part = parts[number]
+        given = list(dict.fromkeys(port[0] for source, port in part.inputs if source is None))
+        arrays = [inputs[names.index(name)] for name in given]
+        for array in arrays:
+            array.flags.writeable = False  # as Ray brings them
+        found = hosts[part.piece.device].run("key", number, 0, *arrays)
+        return dict(zip(part.final.values(), found[1:], strict=True)) if part.final else {}
+
+    outputs: dict[int, np.ndarray] = {}
+    late = next(n for n, part in enumerate(parts) if any(source is not None for source, _ in part.inputs))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, late)
+        for number in range(len(parts)):
+            if number != late:
+                outputs |= run(number)
+        outputs |= waiting.result(timeout=60)
+    for at, value in outputs.items():
+        np.testing.assert_allclose(value, expected[at], rtol=1e-3, atol=1e-4)
+    assert len(outputs) == len(expected)
+    assert not any(host._letters for host in hosts.values())
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, late)
+        for host in hosts.values():
+            host.drop("key")
+        with pytest.raises((RunError, KeyError)):
+            waiting.result(timeout=60)
+    hosts["A"].deliver("key", 1, 0, [0], [1], np.zeros(3))
+    assert not hosts["A"]._letters
+    for host in hosts.values():
+        host.leave()
 
 
 def test_nodes_are_listed_by_their_devices():
@@ -256,11 +344,12 @@ def test_the_counters_of_parts_are_those_of_the_whole():
         "memory": 10,
     }
     second = {"nodes": [node("a", 5.0, [])], "wall": [1.0, 1.5], "dropped": 0, "memory": 5}
-    found = joined([first, second], [4.0, 0.0])  # 1.25 bytes for each byte of weights, and 5 besides
+    found = joined([first, second], [4.0, 0.0])  # 5 that each has besides its weights
     assert [n["name"] for n in found["nodes"]] == ["0:a", "0:b", "1:a"]
     assert found["nodes"][0]["readers"] == ["0:b"]
     assert (found["wall"], found["dropped"], found["memory"]) == ([4.0, 5.5], 1, 10)
-    assert as_one([7.0, 7.0], [2.0, 2.0]) == 9.0  # nothing to tell by: a byte for each
+    assert as_one([7.0, 7.0], [2.0, 2.0]) == 9.0
+    assert as_one([7.0, 1.0, 8.0], [5.0, 9.0, 5.0]) == 12.0  # the second leaves its weights in the file
 
 
 def test_weights_are_counted_once_and_as_f32(tmp_path):

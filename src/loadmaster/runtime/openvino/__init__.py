@@ -28,7 +28,7 @@ from loadmaster.runtime.openvino._plans import (
     verify_plan,
 )
 from loadmaster.runtime.openvino._session import OpenVinoSession
-from loadmaster.runtime.openvino._submodels import Submodel, cut_model
+from loadmaster.runtime.openvino._submodels import Port, Submodel, cut_model
 
 open_session = OpenVinoSession
 
@@ -42,6 +42,7 @@ __all__ = [
     "OpenVinoEvaluator",
     "OpenVinoSession",
     "Overlapped",
+    "Port",
     "Submodel",
     "all_cores_lines",
     "available",

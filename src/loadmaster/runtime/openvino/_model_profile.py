@@ -18,6 +18,7 @@ from loadmaster.hardware import ORIGINS, Cluster, Link
 from loadmaster.problem import ExecutionModel, Problem, Serial
 from loadmaster.runtime._cache import Cache, model_hash
 from loadmaster.runtime._link_costs import LinkFit, measure_link
+from loadmaster.runtime._piece_costs import OverlapFit
 from loadmaster.runtime.openvino._device_profile import DeviceProfile, measure_profile
 from loadmaster.runtime.openvino._devices import DeviceSpec
 from loadmaster.runtime.openvino._session import OpenVinoSession
@@ -44,6 +45,8 @@ class ModelProfile:
     capacity: Mapping[str, float] = field(default_factory=dict)
     """Device -> bytes of memory, where they are known."""
     provenance: str = "measured by OpenVINO's counters; links fitted to measured splits"
+    calls: OverlapFit | None = None
+    """What calls cost devices of other machines."""
 
     @property
     def groups(self) -> list[list[int]]:

@@ -14,7 +14,7 @@ from loadmaster.runtime.ray._connection import (
 )
 from loadmaster.runtime.ray._crew import Call, Crew, cores, crew, run_tasks, shared_actor
 from loadmaster.runtime.ray._device import memory_of_this_node
-from loadmaster.runtime.ray._links import fit_hops, measure_links
+from loadmaster.runtime.ray._links import Calls, fit_hops, measure_calls, measure_links
 from loadmaster.runtime.ray._net import Lasting, open_plan
 from loadmaster.runtime.ray._plans import (
     all_cores_lines,
@@ -36,6 +36,7 @@ from loadmaster.runtime.ray._spread import Spread
 __all__ = [
     "Actors",
     "Call",
+    "Calls",
     "Crew",
     "Died",
     "Ended",
@@ -64,6 +65,7 @@ __all__ = [
     "how_to_run",
     "joined",
     "local_nodes",
+    "measure_calls",
     "measure_links",
     "memory_of_this_node",
     "needs_of",

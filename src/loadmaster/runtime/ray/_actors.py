@@ -12,11 +12,11 @@ from loadmaster.errors import InputError, LoadmasterError, RunError, RunTimeoutE
 from loadmaster.files import scratch_folder
 from loadmaster.runtime.openvino import DeviceSpec
 from loadmaster.runtime.ray._connection import Machines
-from loadmaster.runtime.ray._device import DeviceHost, seen_here
+from loadmaster.runtime.ray._device import MAIL, DeviceHost, Wires, keep_freed_memory, seen_here
 
 __all__ = ["Actors", "devices_of_nodes", "pinned", "see"]
 
-CHUNK = 8 * 2**20
+CHUNK = 4 * 2**20
 """Bytes of weights that are sent at once: however large a model is, its parts fit a small object store."""
 PATIENCE = 600.0
 """Seconds for a call that has no limit of its own."""
@@ -82,6 +82,7 @@ class Actors:
     """One actor for each device. A context manager: leaving it ends them."""
 
     def __init__(self, machines: Machines, devices: Iterable[DeviceSpec]) -> None:
+        keep_freed_memory()
         self.machines = machines
         self.specs: dict[str, DeviceSpec] = {}
         self.handles: dict[str, Any] = {}
@@ -96,7 +97,6 @@ class Actors:
 
     def add(self, devices: Iterable[DeviceSpec]) -> None:
         """One more actor for each of some devices, or a new one for one that was forgotten."""
-        import ray
 
         given = {spec.name: spec for spec in devices}
         for spec in given.values():
@@ -106,7 +106,7 @@ class Actors:
                     f"{self.machines.nodes()[0].name}",
                     option="--device",
                 )
-        made = ray.remote(DeviceHost)
+        made = _actor_class()
         handles = {
             name: made.options(
                 num_cpus=0,
@@ -121,6 +121,7 @@ class Actors:
         self.sent |= dict.fromkeys(given, 0)
         for name in given:
             self.get(self.handles[name].hello.remote())
+        self.all(lambda handle: handle.meet.remote(self.handles))
 
     def get(self, refs: Any, limit: float = PATIENCE) -> Any:
         """The answers of calls.
@@ -146,10 +147,8 @@ class Actors:
             kind = getattr(errors, type(cause).__name__, RunError)
             made: LoadmasterError = kind(str(cause), option=cause.option)
             return made
-        gone = self.gone()
-        if gone:
-            places = ", ".join(f"node {self.specs[name].node!r} (device {name!r})" for name in gone)
-            return WorkerError(f"{places} died")
+        if self.gone():
+            return WorkerError(self.who_died())
         return RunError(f"a call to a device failed: {_line(cause or error)}")
 
     def gone(self) -> list[str]:
@@ -178,14 +177,24 @@ class Actors:
                         self._dead.add(name)
         return [name for name in self.handles if name in self._dead]
 
+    def who_died(self) -> str:
+        """Of those that :meth:`gone` has found: a sentence."""
+        dead = [name for name in self.handles if name in self._dead]
+        return f"{', '.join(f'node {self.specs[name].node!r} (device {name!r})' for name in dead)} died"
+
     def forget(self, names: Iterable[str]) -> None:
         """Go on without some devices."""
         for name in names:
             del self.specs[name], self.handles[name]
             self._dead.discard(name)
 
-    def send(self, device: str, key: str, number: int, model: Any, what: str, *, keep: bool = False) -> None:
-        """Bring a submodel to its device and compile it there: its own weights, in parts, and nothing else."""
+    def send(
+        self, device: str, key: str, number: int, model: Any, what: str, wires: Wires | None = None
+    ) -> None:
+        """Bring a submodel to its device and compile it there: its own weights, in parts, and nothing else.
+
+        Without ``wires`` it is kept to be profiled.
+        """
         import openvino as ov
 
         handle = self.handles[device]
@@ -198,7 +207,7 @@ class Actors:
                     self.sent[device] += len(content)
             text = paper.read_text()
             self.sent[device] += len(text)
-        self.get(handle.load.remote(key, number, text, what, keep))
+        self.get(handle.load.remote(key, number, text, what, wires))
 
     def all(self, call: Callable[[Any], Any]) -> dict[str, Any]:
         """The answer of every device."""
@@ -221,6 +230,15 @@ class Actors:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _actor_class() -> Any:
+    """Of devices: what must not wait for a submodel has a thread of its own."""
+    import ray
+
+    for name in MAIL:
+        ray.method(concurrency_group="mail")(getattr(DeviceHost, name))
+    return ray.remote(concurrency_groups={"mail": 1})(DeviceHost)
 
 
 def _line(error: BaseException) -> str:

@@ -36,10 +36,16 @@ LONGEST = 40
 """Characters of a folder in which Ray's sockets still have names of at most 107."""
 PATIENCE = 5.0
 """Seconds in which a cluster must answer at all."""
+DIRECT = 16 * 2**20
+"""Bytes of the largest array that goes along with a call."""
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
     "RAY_enable_metrics_collection": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_task_events_report_interval_ms": "0",  # nobody looks at a record of every call
+    # Tensors go along with calls: bringing one by way of the object store costs several times as much.
+    "RAY_max_direct_call_object_size": str(DIRECT),
+    "RAY_task_rpc_inlined_bytes_limit": str(4 * DIRECT),
 }
 ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 NOTICED = {

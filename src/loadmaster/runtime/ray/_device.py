@@ -8,8 +8,11 @@ import os
 import platform
 import re
 import resource
+import threading
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +27,37 @@ from loadmaster.runtime._measuring import run_queue_waits
 from loadmaster.runtime.openvino import Devices, DeviceSpec, available, draw_inputs
 from loadmaster.runtime.openvino import read_counters as counters_of
 
-__all__ = ["DeviceHost", "memory_of_this_node", "seen_here"]
+__all__ = ["MAIL", "DeviceHost", "Wires", "keep_freed_memory", "memory_of_this_node", "seen_here"]
 
 LIMITS = (
     ("/sys/fs/cgroup/memory.max", "memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
 """Of a container, by cgroup v2 and v1: its limit, and beside it what is used."""
+MAIL = ("hello", "deliver", "drop", "spans", "waited")
+"""Calls that are answered while a submodel runs, by a thread of their own."""
+ALIGNED = 64
+"""Bytes to which arrays that are not copied must be aligned."""
+KEPT_FREE = {-3: 32 * 2**20, -1: 128 * 2**20, -2: 16 * 2**20}
+"""Of mallopt(3): blocks from M_MMAP_THRESHOLD on are the system's own, M_TRIM_THRESHOLD free bytes are given back,
+M_TOP_PAD more than needed are asked for."""
+GIVEN_BACK = 128 * 2**10
+"""What they are by themselves."""
+ALLOCATED = (
+    "arena",
+    "ordblks",
+    "smblks",
+    "hblks",
+    "hblkhd",
+    "usmblks",
+    "fsmblks",
+    "uordblks",
+    "fordblks",
+    "keepcost",
+)
+"""What GNU's allocator says of itself, in this order."""
+COLD = 24 * 2**20
+"""Bytes that fill the caches of a core."""
 KEPT = 10_000
 """Runs of submodels that are remembered, if nobody asks for them."""
 
@@ -95,10 +122,32 @@ def _own_limits() -> list[tuple[str, str]]:
     return found
 
 
-def own_memory() -> int:
-    """Bytes of this process that are not pages of files, without what it could give back."""
+def keep_freed_memory(keep: bool = True) -> None:
+    """Have the allocator keep what is freed for a while: a tensor on its way is copied several times, and pages that
+    are new each time cost more than the copies. Or give it back, as it does else. Nothing where it is not GNU's."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+        allocator = ctypes.CDLL(None)
+        for setting, value in KEPT_FREE.items():
+            allocator.mallopt(setting, value if keep else GIVEN_BACK)
+        if not keep:
+            allocator.malloc_trim(0)
+
+
+class _Allocated(ctypes.Structure):
+    """``struct mallinfo2`` of malloc.h."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in ALLOCATED]
+
+
+def own_memory() -> int:
+    """Bytes that this process has allocated; what was freed and is not yet given back is not among them.
+
+    Where the allocator does not say, those of its memory that are not pages of files."""
+    with contextlib.suppress(OSError, AttributeError):
+        ask = ctypes.CDLL(None).mallinfo2
+        ask.restype = _Allocated
+        said = ask()
+        return int(said.uordblks + said.hblkhd)
     found = re.search(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.M)
     return 1024 * int(found[1]) if found else 0
 
@@ -121,8 +170,60 @@ def seen_here() -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Wires:
+    """Where the inputs of a submodel come from, and where its outputs go."""
+
+    inputs: tuple[tuple[int | None, int], ...]
+    """Of each input, the submodel that makes it and the number of its output; None: it comes with the call, and what
+    is read more than once comes once."""
+    readers: tuple[Mapping[str, int], ...]
+    """Of each output, how many submodels of every device read it."""
+    final: tuple[int, ...]
+    """Outputs that go back with the answer."""
+
+    def routes(self) -> dict[str, list[int]]:
+        """Device -> the outputs that it is sent."""
+        found: dict[str, list[int]] = {}
+        for at, readers in enumerate(self.readers):
+            for device in readers:
+                found.setdefault(device, []).append(at)
+        return found
+
+
+@dataclass
+class Letter:
+    """A tensor that waits for the submodels that read it."""
+
+    array: npt.NDArray[Any]
+    readers: int
+
+
+class _Same:
+    """The memory of an array that Ray brought: it is marked as not to be written to, which OpenVINO refuses, though it
+    only reads its inputs."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.held = array
+        where, _ = array.__array_interface__["data"]
+        self.__array_interface__ = {**array.__array_interface__, "data": (where, False)}
+
+
+def _tensor(array: npt.NDArray[Any]) -> Any:
+    """An input, without a copy where there is no need for one."""
+    import openvino as ov
+
+    if not array.size or not array.flags.c_contiguous or array.ctypes.data % ALIGNED:
+        return ov.Tensor(np.array(array, order="C"))
+    return ov.Tensor(np.asarray(_Same(array)), shared_memory=True)
+
+
 class DeviceHost:
-    """A device of this node: submodels arrive in parts, are compiled, and run one at a time."""
+    """A device of this node: submodels arrive in parts, are compiled, and run one at a time.
+
+    What a submodel makes goes straight to the devices that read it, each of which keeps it until they do; whoever
+    calls :meth:`run` is told no more than that it is done. All of this is by calls of actors.
+    """
 
     def __init__(self, spec: DeviceSpec) -> None:
         if spec.core is not None:
@@ -133,7 +234,16 @@ class DeviceHost:
         self.spec = spec
         self.devices = Devices([spec])
         self._folder = scratch_folder()
-        self._ready: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self._ready: dict[tuple[str, int], tuple[Any, Any, Wires]] = {}
+        self._cold: npt.NDArray[Any] | None = None
+        self._uncounted = 0.0
+        self._keeps = False
+        self._inputs: dict[tuple[str, int], list[npt.NDArray[Any]]] = {}
+        self._peers: dict[str, Any] = {}
+        self._mail = threading.Condition()
+        self._letters: dict[tuple[str, int, int, int], Letter] = {}
+        self._keys: set[str] = set()
+        """Ways to run the model whose tensors are kept."""
         self._models: dict[tuple[str, int], Any] = {}
         self._spans: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.received = 0
@@ -141,6 +251,10 @@ class DeviceHost:
     def hello(self) -> dict[str, Any]:
         """That it is there, and where."""
         return {"pid": os.getpid(), "cores": allowed_cores(), "received": self.received}
+
+    def meet(self, peers: Mapping[str, Any]) -> None:
+        """Know the other devices."""
+        self._peers = dict(peers)
 
     def leave(self) -> None:
         """Take away the files: whoever ends an actor leaves it no time for that."""
@@ -154,54 +268,77 @@ class DeviceHost:
         with self._file(key, number).open("ab") as file:
             file.write(content)
 
-    def load(self, key: str, number: int, text: str, what: str, keep: bool = False) -> None:
-        """Compile a submodel, whose weights have arrived; its file goes."""
+    def load(self, key: str, number: int, text: str, what: str, wires: Wires | None = None) -> None:
+        """Compile a submodel, whose weights have arrived; its file goes.
+
+        Without ``wires`` it is kept to be profiled.
+        """
         self.received += len(text)
+        keep_freed_memory(False)  # compiling frees much, and what is left may be needed for more
+        self._keeps = False
         weights = self._file(key, number)
         weights.touch()
         paper = weights.with_suffix(".xml")
         paper.write_text(text)
         try:
             model = self.devices.core.read_model(str(paper), str(weights))
-            if keep:
+            if wires is None:
                 self._models[key, number] = model
                 return
             compiled = self.devices.compile(model, self.spec.name)
         except RuntimeError as error:
             raise RunError(f"device {self.spec.name!r} cannot compile {what} ({one_line(error)})") from None
         finally:
-            if not keep:
+            if wires is not None:
                 weights.unlink()
                 paper.unlink()
         request = compiled.create_infer_request()
-        self._ready[key, number] = request, self.spec.paced(request.infer)
+        self._ready[key, number] = request, self.spec.paced(request.infer), wires
+        self._keys.add(key)
 
     def _file(self, key: str, number: int) -> Path:
         return Path(self._folder.name) / f"{key}-{number}.bin"
 
     def drop(self, key: str) -> None:
         """Free the submodels of one way to run the model."""
-        for held in (self._ready, self._models):
-            for at in [at for at in held if at[0] == key]:
-                del held[at]
+        with self._mail:
+            self._keys.discard(key)
+            everything: Sequence[dict[Any, Any]] = (self._ready, self._models, self._letters, self._inputs)
+            for held in everything:
+                for at in [at for at in held if at[0] == key]:
+                    del held[at]
+            self._mail.notify_all()
         for file in Path(self._folder.name).glob(f"{key}-*"):
             file.unlink()
 
     # -- running ---------------------------------------------------------------------------------------------
 
-    def run(self, key: str, number: int, request: int, *inputs: npt.NDArray[Any]) -> Any:
-        """The outputs of one submodel, in their order."""
-        import openvino as ov
+    def run(self, key: str, number: int, request: int, *given: Any) -> Any:
+        """Run one submodel: None, and those of its outputs that are the model's.
 
-        infer, run = self._ready[key, number]
+        ``given`` are the inputs that come with the call, and behind them what it had to wait for.
+        """
+        if not self._keeps:
+            keep_freed_memory()
+            self._keeps = True
+        infer, run, wires = self._ready[key, number]
+        inputs = [
+            given[at] if source is None else self._taken((key, request, source, at))
+            for source, at in wires.inputs
+        ]
         start, core = time.time(), time.thread_time()
         for at, array in enumerate(inputs):
-            infer.set_input_tensor(at, ov.Tensor(np.array(array, order="C")))
+            infer.set_input_tensor(at, _tensor(array))
+        self._inputs[key, number] = inputs  # they are read where they are
         try:
             run()
         except RuntimeError as error:
             raise RunError(f"device {self.spec.name!r} failed: {one_line(error)}") from None
-        found = [np.array(tensor.data) for tensor in infer.output_tensors]
+        outputs = [tensor.data for tensor in infer.output_tensors]
+        for device, ports in wires.routes().items():
+            counts = [wires.readers[port][device] for port in ports]
+            self._send(device, key, request, number, ports, counts, [outputs[port] for port in ports])
+        found = [np.array(outputs[at]) for at in wires.final]
         self._spans.append(
             {
                 "key": key,
@@ -213,7 +350,52 @@ class DeviceHost:
                 "core": time.thread_time() - core,
             }
         )
-        return found[0] if len(found) == 1 else tuple(found)
+        return (None, *found) if found else None
+
+    def _send(
+        self,
+        device: str,
+        key: str,
+        request: int,
+        number: int,
+        ports: Sequence[int],
+        counts: Sequence[int],
+        arrays: Sequence[npt.NDArray[Any]],
+    ) -> None:
+        """Bring outputs of a submodel to a device; nothing is waited for. A call takes a copy of what it is given."""
+        if device == self.spec.name:
+            self.deliver(key, request, number, ports, counts, *(np.array(array) for array in arrays))
+        else:
+            self._peers[device].deliver.remote(key, request, number, ports, counts, *arrays)
+
+    def deliver(
+        self,
+        key: str,
+        request: int,
+        source: int,
+        ports: Sequence[int],
+        counts: Sequence[int],
+        *arrays: npt.NDArray[Any],
+    ) -> None:
+        """Outputs of a submodel, for some that run here: ``counts`` says how many read each."""
+        with self._mail:
+            if key in self._keys:
+                for port, readers, array in zip(ports, counts, arrays, strict=True):
+                    self._letters[key, request, source, port] = Letter(array, readers)
+                self._mail.notify_all()
+
+    def _taken(self, at: tuple[str, int, int, int]) -> npt.NDArray[Any]:
+        """A tensor that was sent here; it is waited for until it comes, or nobody wants it any more."""
+        with self._mail:
+            while at not in self._letters:
+                if at[0] not in self._keys:
+                    raise RunError(f"device {self.spec.name!r}: the plan was closed")
+                self._mail.wait()
+            letter = self._letters[at]
+            letter.readers -= 1
+            if not letter.readers:
+                del self._letters[at]
+            return letter.array
 
     def spans(self) -> list[dict[str, Any]]:
         """What ran since this was asked last, by the clock of this node."""
@@ -229,9 +411,33 @@ class DeviceHost:
         """Most bytes that this process has held at once."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def echo(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """As many bytes as came in, for measuring links."""
-        return array.copy()
+    # -- measuring links -------------------------------------------------------------------------------------
+
+    def expect(self, key: str) -> None:
+        """Keep what is sent under a key, though there are no submodels of it."""
+        self._keys.add(key)
+
+    def relay(
+        self, key: str, number: int, to: str, cold: bool, array: npt.NDArray[Any] | None, *_: Any
+    ) -> None:
+        """As a submodel that computes nothing: wait for an array, unless it is given, and send it on, if anywhere.
+
+        If ``cold``, caches are filled with something else before, as a submodel does; that time is not counted.
+        """
+        keep_freed_memory()
+        if cold:
+            began = time.thread_time()
+            if self._cold is None:
+                self._cold = np.zeros(COLD // 8)
+            self._cold += 1
+            self._uncounted += time.thread_time() - began
+        taken = self._taken((key, number - 1, 0, 0)) if array is None else array
+        if to:
+            self._send(to, key, number, 0, [0], [1], [taken])
+
+    def spent(self) -> float:
+        """Seconds of the core that this process has used."""
+        return time.process_time() - self._uncounted
 
     # -- profiling -------------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ class RayHost(ModelHost):
                 f"whole{next(_keys)}",
                 "the model" if len(parts) == 1 else f"part {number} of the model",
             )
-            actors.send(device, key, 0, part, what, keep=True)
+            actors.send(device, key, 0, part, what)
             parts[number] = None
             found.append(actors.get(handle.counters.remote(key, repeats, clock, seconds / len(pieces))))
             unsupported += found[-1]["unsupported"]

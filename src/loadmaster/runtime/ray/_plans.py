@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from loadmaster.errors import InputError, RunError, WorkerError
 from loadmaster.graph import Given
@@ -26,7 +29,7 @@ from loadmaster.runtime.openvino import profile_model as profile_devices
 from loadmaster.runtime.ray._actors import see
 from loadmaster.runtime.ray._connection import current
 from loadmaster.runtime.ray._host import RayWorker
-from loadmaster.runtime.ray._links import measure_links
+from loadmaster.runtime.ray._links import measure_calls, measure_links
 from loadmaster.runtime.ray._replanning import Placing, place_on
 from loadmaster.runtime.ray._session import RaySession
 from loadmaster.runtime.ray._slow import better_plan, slow_devices, slow_factors
@@ -43,7 +46,7 @@ __all__ = [
 
 SHARE = 0.9
 """Of a node's free memory that a plan may fill: tensors on their way need some."""
-PROVENANCE = "measured by OpenVINO's counters on each node; links fitted to arrays sent through Ray"
+PROVENANCE = "measured by OpenVINO's counters on each node; links and calls fitted to arrays sent through Ray"
 
 
 def open_session(model: str | Path, devices: Sequence[DeviceSpec], *more: Any, **options: Any) -> RaySession:
@@ -96,7 +99,8 @@ def profile_model(
     Memory is what the nodes say; devices of one node share it in equal parts.
     """
     opened = session or open_session(path, devices, shapes, clock=clock)
-    free = {node: float(seen["free"]) for node, seen in see(current()).items()}
+    seen = see(current())
+    free = {node: float(there["free"]) for node, there in seen.items()}
     try:
         found = profile_devices(
             path,
@@ -113,10 +117,33 @@ def profile_model(
         assert isinstance(worker, RayWorker)
         assert worker.host.actors is not None
         links = measure_links(worker.host.actors, cache=cache, refresh=refresh)
-        return replace(found, links=links, capacity=capacities(devices, found, free), provenance=PROVENANCE)
+        calls = measure_calls(worker.host.actors, cache=cache, refresh=refresh)
+        return replace(
+            found,
+            links=links,
+            capacity=capacities(devices, found, free),
+            provenance=PROVENANCE,
+            calls=None
+            if calls is None
+            else calls.fit(len(devices), _given_bytes(found), sharing(devices, seen)),
+        )
     finally:
         if session is None:
             opened.close()
+
+
+def _given_bytes(profile: ModelProfile) -> float:
+    """Bytes of a request."""
+    graph = profile.network.graph
+    given = np.isin(graph.tensor_producer, profile.network.inputs)
+    return float(graph.tensor_bytes[given].sum())
+
+
+def sharing(devices: Sequence[DeviceSpec], seen: Mapping[str, Mapping[str, Any]]) -> int:
+    """Devices on whose cores this process runs, too: all of this machine, if they leave no core to it."""
+    here = [node for node, there in seen.items() if there["host"] == platform.node()]
+    mine = sum(spec.node in here for spec in devices)
+    return mine if mine >= len({core for node in here for core in seen[node]["cores"]}) else 0
 
 
 def capacities(

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from loadmaster.runtime._pieces import DATA, Piece
 
 __all__ = ["Needs", "as_one", "joined", "needs_of", "segments"]
@@ -112,11 +110,8 @@ def joined(counters: Sequence[Mapping[str, Any]], weights: Sequence[float]) -> d
 def as_one(memory: Sequence[float], weights: Sequence[float]) -> float:
     """Bytes that the whole takes, of the bytes that its parts took.
 
-    Each part has something of its own besides its weights (threads, scratch), which the whole has once: a line through
-    the parts, by least squares, at the weights of all of them.
+    Each part has something of its own besides its weights (threads, scratch), which the whole has once: what the part
+    has that has least of it. Parts that took less than their weights, which were left in a file, say nothing about it.
     """
-    x, y = np.array(weights, float), np.array(memory, float)
-    spread = float(((x - x.mean()) ** 2).sum())
-    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread > 0 else 0.0
-    slope = min(max(slope, 1.0), PROFILED)
-    return max(0.0, float(y.mean()) - slope * float(x.mean())) + slope * float(x.sum())
+    besides = [taken - weight for taken, weight in zip(memory, weights, strict=True) if taken >= weight]
+    return max(0.0, sum(memory) - (len(memory) - 1) * min(besides, default=0.0))

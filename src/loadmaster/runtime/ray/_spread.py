@@ -1,8 +1,9 @@
-"""A model cut into pieces that run on the devices of several machines; tensors pass through Ray's object store.
+"""A model cut into pieces that run on the devices of several machines; tensors pass between their actors.
 
-A request is submitted whole: one call per piece, whose arguments are the results of others. Ray brings them from node
-to node while the devices compute, and a device takes whatever is ready, so that sending and computing overlap. At most
-``slots`` requests are in flight; results are taken in the order of the requests.
+A request is submitted whole: one call per piece, which waits for those that it reads. What a piece makes goes straight
+to the devices that read it, by calls of actors, while others compute; who calls hears that it is done. A device takes
+whatever is ready, so that sending and computing overlap. At most ``slots`` requests are in flight; results are taken in
+the order of the requests.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loadmaster.errors import RunTimeoutError, WorkerError
 from loadmaster.runtime._host import Arrays, Span
 from loadmaster.runtime._measuring import Sample
 from loadmaster.runtime._pieces import Piece, simulate
-from loadmaster.runtime.openvino import Submodel, cut_model
+from loadmaster.runtime.openvino import Port, Submodel, cut_model
 from loadmaster.runtime.ray._actors import PATIENCE, Actors
+from loadmaster.runtime.ray._device import Wires
 
 __all__ = ["Flight", "Spread"]
 
 _keys = itertools.count()
+GLANCE = 5.0
+"""Seconds without an answer until it is asked who is there: what a node was sending when it died never comes."""
 
 
 @dataclass
@@ -41,6 +46,16 @@ class Flight:
     """Of every submodel: its device, the submodels that it waits for, and a reference that is there when it is done."""
 
 
+def _passed(part: Submodel, port: Port) -> int:
+    """The output of a submodel that others read: what is the model's, too, is there twice, in a layout of its own."""
+    return next(at for at, made in enumerate(part.outputs) if made == port and at not in part.final)
+
+
+def _given(part: Submodel) -> list[str]:
+    """The inputs of the whole model that a submodel reads, each once."""
+    return list(dict.fromkeys(port[0] for source, port in part.inputs if source is None))
+
+
 class Spread:
     """An executor (:class:`~loadmaster.runtime.Executor`) over :class:`Actors`, and what ``loadmaster.open`` uses."""
 
@@ -54,7 +69,7 @@ class Spread:
         self.submodels = len(self._parts)
         for number, part in enumerate(self._parts):
             what = f"submodel {number} ({len(part.piece.ops)} ops, from {part.piece.ops[0]!r})"
-            actors.send(part.piece.device, self._key, number, part.model, what)
+            actors.send(part.piece.device, self._key, number, part.model, what, self._wires(number))
             part.model = None  # its weights are where they belong
         self._count = itertools.count()
         self._inputs: list[npt.NDArray[Any]] = []
@@ -71,34 +86,44 @@ class Spread:
         """What its submodels are called by on the devices."""
         return self._key
 
+    def _wires(self, number: int) -> Wires:
+        """Of one submodel."""
+        part = self._parts[number]
+        readers: list[dict[str, int]] = [{} for _ in part.outputs]
+        for other in self._parts:
+            for source, port in other.inputs:
+                if source == number:
+                    counts, device = readers[_passed(part, port)], other.piece.device
+                    counts[device] = counts.get(device, 0) + 1
+        given = _given(part)
+        inputs = [
+            (None, given.index(port[0])) if s is None else (s, _passed(self._parts[s], port))
+            for s, port in part.inputs
+        ]
+        return Wires(tuple(inputs), tuple(readers), tuple(part.final))
+
     # -- requests --------------------------------------------------------------------------------------------
 
     def submit(self, inputs: Arrays) -> Flight:
         """Start a request; nothing is waited for."""
-        import ray
-
         arrays = [np.asarray(array, order="C") for array in inputs]
         flight = Flight(next(self._count), arrays, begun=time.perf_counter())
-        given = {name: ray.put(array) for name, array in zip(self._names, arrays, strict=True)}
-        made: dict[tuple[int, Any], Any] = {}
+        given = dict(zip(self._names, arrays, strict=True))
+        done: dict[int, Any] = {}
         calls: dict[int, tuple[str, list[int], Any]] = {}
         left = list(range(len(self._parts)))
         while left:
-            ready = [n for n in left if all(s is None or (s, p) in made for s, p in self._parts[n].inputs)]
+            ready = [n for n in left if all(s is None or s in done for s, _ in self._parts[n].inputs)]
             assert ready, "the submodels wait for each other"
             for number in ready:
                 part = self._parts[number]
-                arguments = [given[port[0]] if s is None else made[s, port] for s, port in part.inputs]
-                call = self._actors.handles[part.piece.device].run.options(num_returns=len(part.outputs))
-                found = call.remote(self._key, number, flight.number, *arguments)
                 sources = sorted({s for s, _ in part.inputs if s is not None})
-                calls[number] = part.piece.device, sources, found[0] if len(part.outputs) > 1 else found
-                for at, port in enumerate(part.outputs):
-                    ref = found[at] if len(part.outputs) > 1 else found
-                    if at in part.final:
-                        flight.results[part.final[at]] = ref
-                    else:
-                        made[number, port] = ref
+                arguments = [given[name] for name in _given(part)]
+                call = self._actors.handles[part.piece.device].run.options(num_returns=1 + len(part.final))
+                found = call.remote(self._key, number, flight.number, *arguments, *(done[s] for s in sources))
+                done[number], *results = found if part.final else (found,)
+                calls[number] = part.piece.device, sources, done[number]
+                flight.results |= dict(zip(part.final.values(), results, strict=True))
             left = [n for n in left if n not in ready]
         flight.calls = [calls[number] for number in range(len(self._parts))]
         self._flying[flight.number] = flight
@@ -129,7 +154,7 @@ class Spread:
         """
         order = sorted(flight.results)
         try:
-            values = self._actors.get([flight.results[at] for at in order], limit)
+            values = self._values([flight.results[at] for at in order], limit)
         finally:
             self._flying.pop(flight.number, None)
         # Copies: what is in the object store stays there as long as an array of it does.
@@ -140,6 +165,19 @@ class Spread:
         return [
             known[at] if at in known else self._constant(at, flight) for at in range(len(self._model.outputs))
         ]
+
+    def _values(self, refs: list[Any], limit: float) -> Any:
+        """What calls gave, unless somebody died who had something to send."""
+        end = time.monotonic() + limit
+        while True:
+            left = end - time.monotonic()
+            try:
+                return self._actors.get(refs, max(0.0, min(left, GLANCE)))
+            except RunTimeoutError:
+                if self._actors.gone():
+                    raise WorkerError(self._actors.who_died()) from None
+                if left <= GLANCE:
+                    raise
 
     def _constant(self, at: int, flight: Flight) -> npt.NDArray[Any]:
         """An output that no submodel makes: an input, or a constant."""
