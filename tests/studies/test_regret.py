@@ -54,6 +54,10 @@ def test_the_command_draws_rows_and_refuses_what_are_none(tmp_path: Path) -> Non
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["curves"]["fit"]["30"]["regret"] == pytest.approx(0.1)
     assert "hsdag (3)" in out.read_text()
+    done = run.invoke(cli.app, ["plot", str(rows), "-o", str(out), "--methods", "fit"])
+    assert done.exit_code == 0, done.output
+    assert "hsdag" not in out.read_text()
+    assert run.invoke(cli.app, ["plot", str(rows), "--methods", "nobody"]).exit_code == 2
     rows.write_text("nonsense\n")
     for words in (
         ["plot", str(rows)],

@@ -78,6 +78,9 @@ def plot(
         list[str] | None,
         typer.Option("--only", metavar="NAME=VALUE", help="Only rows with this value, e.g. model=serial."),
     ] = None,
+    methods: Annotated[
+        str, typer.Option("--methods", metavar="NAMES", help="Curves to draw, by commas; default: all.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Plot regret over evaluations, with intervals, from result rows.
@@ -104,6 +107,13 @@ def plot(
         if not runs:
             raise InputError(f"--only {text}: no row is left")
     curves = regret_curves(runs)
+    if methods:
+        wanted = methods.split(",")
+        for name in wanted:
+            if name not in curves:
+                raise InputError(f"--methods {name}: no row is of it; there are {', '.join(curves)}")
+        curves = {name: curves[name] for name in wanted}
+        runs = [run for run in runs if run["method"] in curves]
     write_atomically(out, draw_curves(curves, kind))
     if as_json:
         document = {
