@@ -228,6 +228,10 @@ class DeviceHost:
         """That it is there, and where."""
         return {"pid": os.getpid(), "cores": allowed_cores(), "received": self.received}
 
+    def place(self) -> dict[str, Any]:
+        """The machine that it is on, and bytes that are free on the node while it is there."""
+        return {"host": platform.node(), "free": memory_of_this_node()[1]}
+
     def meet(self, peers: Mapping[str, Any]) -> None:
         """Know the other devices."""
         self._peers = dict(peers)
