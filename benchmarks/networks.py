@@ -34,6 +34,8 @@ NODES = ("left", "right")
 PORT = 6399
 STORE = 100_000_000
 READY = 90.0
+LOOKS = 20
+"""How often to look for processes in a namespace that ends."""
 
 
 def why_not() -> str:
@@ -53,6 +55,19 @@ def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
+def _end(space: str) -> None:
+    """Take away a namespace, and whatever runs in it: a node that is told to end while it starts leaves some of it."""
+    for _ in range(LOOKS):
+        inside = subprocess.run(["ip", "netns", "pids", space], check=False, capture_output=True, text=True)
+        for pid in inside.stdout.split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        if not inside.stdout.strip():
+            break
+        time.sleep(0.1)
+    subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+
+
 def _sweep() -> None:
     """Take away namespaces, and what runs in them, of processes that are gone: who is killed leaves them."""
     listed = subprocess.run(["ip", "netns", "list"], check=False, capture_output=True, text=True).stdout
@@ -60,11 +75,7 @@ def _sweep() -> None:
         found = re.fullmatch(r"lm(\d+)[ab]", space)
         if found is None or Path(f"/proc/{found[1]}").exists():
             continue
-        inside = subprocess.run(["ip", "netns", "pids", space], check=False, capture_output=True, text=True)
-        for pid in inside.stdout.split():
-            with suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
-        subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+        _end(space)
 
 
 @contextmanager
@@ -76,7 +87,7 @@ def cable() -> Iterator[tuple[str, str]]:
     with ExitStack() as made:
         for space in spaces:
             _run("ip", "netns", "add", space)
-            made.callback(subprocess.run, ["ip", "netns", "del", space], check=False, capture_output=True)
+            made.callback(_end, space)
         _run("ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
         made.callback(subprocess.run, ["ip", "link", "del", ends[0]], check=False, capture_output=True)
         for space, end, host in zip(spaces, ends, HOSTS, strict=True):
@@ -179,7 +190,7 @@ def _nodes(spaces: tuple[str, str]) -> Iterator[str]:
                     process.send_signal(signal.SIGTERM)
                 for process in started:
                     with suppress(subprocess.TimeoutExpired):
-                        process.wait(20)
+                        process.wait(10)
                 for child in mine:
                     with suppress(psutil.NoSuchProcess):
                         child.kill()

@@ -24,6 +24,7 @@ from loadmaster.errors import InfeasibleError, InputError, RunError
 from loadmaster.graph.openvino import openvino_model
 from loadmaster.problem import Pipeline, Placement, evaluate
 from loadmaster.runtime import OverlapFit, cut, predict
+from loadmaster.runtime._cores import allowed_cores
 from loadmaster.runtime.openvino import DeviceSpec, cut_model, draw_inputs, parse_devices
 from loadmaster.runtime.ray import (
     Calls,
@@ -168,9 +169,9 @@ def test_what_calls_cost_is_on_top_of_the_busiest_device(tmp_path):
     without = predict(problem, pieces, free, items=10**9)
     found = predict(problem, pieces, replace(shared, piece=0.0, wait=0.0, rate=0.0), items=10**9)
     assert found == pytest.approx(most + shared.request, abs=2 * without)
-    nodes = {"a": {"host": platform.node(), "cores": [0, 1]}, "b": {"host": "elsewhere", "cores": [0]}}
-    assert sharing(parse_devices(["a/cpu", "b/cpu"]), nodes) == 0
-    assert sharing(parse_devices(["one=cpu:node=a", "two=cpu:node=a", "b/cpu"]), nodes) == 2
+    here, cores = platform.node(), len(allowed_cores())
+    assert sharing(["elsewhere"] * 100) == sharing([here] * (cores - 1)) == 0
+    assert sharing([here] * cores + ["elsewhere"]) == cores
 
 
 class _Peer:

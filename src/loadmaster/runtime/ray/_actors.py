@@ -46,7 +46,7 @@ def see(machines: Machines) -> dict[str, dict[str, Any]]:
 
     nodes = machines.nodes()
     asked = {
-        node.name: ray.remote(seen_here)
+        node.name: ray.remote(max_calls=1)(seen_here)  # its process goes: it takes tens of megabytes
         .options(num_cpus=0, scheduling_strategy=pinned(machines, node.name), max_retries=1)
         .remote()
         for node in nodes

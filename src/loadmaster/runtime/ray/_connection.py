@@ -42,6 +42,7 @@ SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
     "RAY_enable_metrics_collection": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # a call that failed because another one did, which is told
     "RAY_task_events_report_interval_ms": "0",  # nobody looks at a record of every call
     # Tensors go along with calls: bringing one by way of the object store costs several times as much.
     "RAY_max_direct_call_object_size": str(DIRECT),

@@ -42,20 +42,7 @@ KEPT_FREE = {-3: 32 * 2**20, -1: 128 * 2**20, -2: 16 * 2**20}
 """Of mallopt(3): blocks from M_MMAP_THRESHOLD on are the system's own, M_TRIM_THRESHOLD free bytes are given back,
 M_TOP_PAD more than needed are asked for."""
 GIVEN_BACK = 128 * 2**10
-"""What they are by themselves."""
-ALLOCATED = (
-    "arena",
-    "ordblks",
-    "smblks",
-    "hblks",
-    "hblkhd",
-    "usmblks",
-    "fsmblks",
-    "uordblks",
-    "fordblks",
-    "keepcost",
-)
-"""What GNU's allocator says of itself, in this order."""
+"""What they are at first; once set they stay, where they would grow with what is freed."""
 COLD = 24 * 2**20
 """Bytes that fill the caches of a core."""
 KEPT = 10_000
@@ -124,7 +111,8 @@ def _own_limits() -> list[tuple[str, str]]:
 
 def keep_freed_memory(keep: bool = True) -> None:
     """Have the allocator keep what is freed for a while: a tensor on its way is copied several times, and pages that
-    are new each time cost more than the copies. Or give it back, as it does else. Nothing where it is not GNU's."""
+    are new each time cost more than the copies. Or have it give back all of it, and large blocks at once, so that one
+    sees what is in use. Nothing where it is not GNU's."""
     with contextlib.suppress(OSError, AttributeError):
         allocator = ctypes.CDLL(None)
         for setting, value in KEPT_FREE.items():
@@ -133,21 +121,9 @@ def keep_freed_memory(keep: bool = True) -> None:
             allocator.malloc_trim(0)
 
 
-class _Allocated(ctypes.Structure):
-    """``struct mallinfo2`` of malloc.h."""
-
-    _fields_ = [(name, ctypes.c_size_t) for name in ALLOCATED]
-
-
 def own_memory() -> int:
-    """Bytes that this process has allocated; what was freed and is not yet given back is not among them.
-
-    Where the allocator does not say, those of its memory that are not pages of files."""
-    with contextlib.suppress(OSError, AttributeError):
-        ask = ctypes.CDLL(None).mallinfo2
-        ask.restype = _Allocated
-        said = ask()
-        return int(said.uordblks + said.hblkhd)
+    """Bytes of this process that are not pages of files, without what it could give back."""
+    keep_freed_memory(False)
     found = re.search(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.M)
     return 1024 * int(found[1]) if found else 0
 
@@ -251,6 +227,10 @@ class DeviceHost:
     def hello(self) -> dict[str, Any]:
         """That it is there, and where."""
         return {"pid": os.getpid(), "cores": allowed_cores(), "received": self.received}
+
+    def place(self) -> dict[str, Any]:
+        """The machine that it is on, and bytes that are free on the node while it is there."""
+        return {"host": platform.node(), "free": memory_of_this_node()[1]}
 
     def meet(self, peers: Mapping[str, Any]) -> None:
         """Know the other devices."""

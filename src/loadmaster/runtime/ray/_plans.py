@@ -18,6 +18,7 @@ from loadmaster.graph import Given
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline
 from loadmaster.runtime._cache import Cache
+from loadmaster.runtime._cores import allowed_cores
 from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._plan_runs import Change, Line, PlanRun, measuring, pieces_of
@@ -26,7 +27,6 @@ from loadmaster.runtime._tolerance import Tolerance
 from loadmaster.runtime._verifying import Verification
 from loadmaster.runtime.openvino import STREAM, DeviceSpec, ModelProfile, devices_of, fitted
 from loadmaster.runtime.openvino import profile_model as profile_devices
-from loadmaster.runtime.ray._actors import see
 from loadmaster.runtime.ray._connection import current
 from loadmaster.runtime.ray._host import RayWorker
 from loadmaster.runtime.ray._links import measure_calls, measure_links
@@ -99,9 +99,13 @@ def profile_model(
     Memory is what the nodes say; devices of one node share it in equal parts.
     """
     opened = session or open_session(path, devices, shapes, clock=clock)
-    seen = see(current())
-    free = {node: float(there["free"]) for node, there in seen.items()}
     try:
+        worker = opened.worker
+        assert isinstance(worker, RayWorker)
+        assert worker.host.actors is not None
+        # Of the actors that run the model: a process that only looks takes tens of megabytes itself.
+        places = worker.host.actors.all(lambda handle: handle.place.remote())
+        free = {spec.node: float(places[spec.name]["free"]) for spec in devices}
         found = profile_devices(
             path,
             devices,
@@ -113,9 +117,6 @@ def profile_model(
             until=until,
             session=opened,
         )
-        worker = opened.worker
-        assert isinstance(worker, RayWorker)
-        assert worker.host.actors is not None
         links = measure_links(worker.host.actors, cache=cache, refresh=refresh)
         calls = measure_calls(worker.host.actors, cache=cache, refresh=refresh)
         return replace(
@@ -125,7 +126,9 @@ def profile_model(
             provenance=PROVENANCE,
             calls=None
             if calls is None
-            else calls.fit(len(devices), _given_bytes(found), sharing(devices, seen)),
+            else calls.fit(
+                len(devices), _given_bytes(found), sharing([places[spec.name]["host"] for spec in devices])
+            ),
         )
     finally:
         if session is None:
@@ -139,11 +142,11 @@ def _given_bytes(profile: ModelProfile) -> float:
     return float(graph.tensor_bytes[given].sum())
 
 
-def sharing(devices: Sequence[DeviceSpec], seen: Mapping[str, Mapping[str, Any]]) -> int:
-    """Devices on whose cores this process runs, too: all of this machine, if they leave no core to it."""
-    here = [node for node, there in seen.items() if there["host"] == platform.node()]
-    mine = sum(spec.node in here for spec in devices)
-    return mine if mine >= len({core for node in here for core in seen[node]["cores"]}) else 0
+def sharing(hosts: Sequence[str]) -> int:
+    """Devices on whose cores this process runs, too, of devices on such machines: all of this one, if they leave no
+    core to it."""
+    mine = sum(host == platform.node() for host in hosts)
+    return mine if mine >= len(allowed_cores()) else 0
 
 
 def capacities(
