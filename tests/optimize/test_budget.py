@@ -120,7 +120,9 @@ def run(model_file, monkeypatch):
             plain = problem_of(path)
             known = SimpleNamespace(unsupported=(), wall=engine.running)
             return SimpleNamespace(
-                problem=lambda model: _with(plain, model), profiles={d.name: known for d in devices}
+                calls=None,
+                problem=lambda model: _with(plain, model),
+                profiles={d.name: known for d in devices},
             )
 
         def place(problem, placer, *, budget, seed):
