@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -108,7 +109,8 @@ class Restless(Sound):
     """Depends on the seed of hashes."""
 
     def explore(self, search: Any, start: Any, seed: int) -> None:
-        for _ in range(1 + hash("restless") % 50):
+        # By the seed itself: the hash of something is the same for two seeds once in a while.
+        for _ in range(1 + len(os.environ.get("PYTHONHASHSEED", ""))):
             super().explore(search, start, seed)
 
 
