@@ -3,7 +3,7 @@
 Importing this package imports PyTorch.
 """
 
-from loadmaster.runtime.torch._costs import OpCosts, StageTime, corrected, measure_ops, measure_stages
+from loadmaster.runtime.torch._costs import OpCosts, measure_ops
 from loadmaster.runtime.torch._cut import Cut, Stages, Value, cut_stages, stages_of_plan
 from loadmaster.runtime.torch._drawing import Clock
 from loadmaster.runtime.torch._equality import (
@@ -23,6 +23,7 @@ from loadmaster.runtime.torch._memory import held_memory
 from loadmaster.runtime.torch._modules import random_ops, stage_module
 from loadmaster.runtime.torch._pipeline import SCHEDULES, Pipeline, check_plan, open_pipeline
 from loadmaster.runtime.torch._source import Source, check_source, load_source
+from loadmaster.runtime.torch._stage_costs import StageTime, corrected, measure_stages
 
 __all__ = [
     "SCHEDULES",
