@@ -44,8 +44,10 @@ from loadmaster.studies import Case, Page, Row, Scope, Study, number, percent
 __all__ = ["FOLDS", "STUDY", "fold_of", "held_out", "held_out_problem"]
 
 FOLDS = {
-    "images": ("inception", "resnet", "two-tower", "amoebanet", "unet", "wavenet"),
-    "sequences": ("transformer-xl", "bert", "gpt2", "gpt2-decode", "switch", "rnnlm", "gnmt"),
+    "images": ("inception", "resnet", "two-tower"),
+    "cells": ("amoebanet", "unet", "wavenet"),
+    "transformers": ("transformer-xl", "bert", "gpt2", "gpt2-decode", "switch"),
+    "recurrent": ("rnnlm", "gnmt"),
 }
 """Fold -> families that are left out together; random graphs are always trained on, and never placed here."""
 MOST, ATTEMPTS = 600, 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -73,6 +74,8 @@ GIVING_UP = 0.6
 """Of the time for measuring, after which a machine without clean samples counts as too busy for the clock ``wall``."""
 ALL_CORES = 0.3
 """Of the time that is left under ``serial``, for the process that uses all cores."""
+LOADING = 2.0
+"""Seconds to load a model that no device holds, before any placement of it was."""
 NO_ROOM, DISTURBED = "the budget has no room for it", "other work disturbed every run of it"
 STREAM_SHARE, SHORTEST_STREAM = 0.02, 8
 """Of the budget, for one stream on one device; and the fewest requests of one, however slow the model is."""
@@ -86,10 +89,10 @@ class Optimized:
     lines: tuple[Line, ...]
     """Measured side by side: the best single device, OpenVINO's own use of all cores, the others, the best plan."""
     alone: str
-    """Name of the best single device."""
+    """Name of the best single device; none where no device can run the whole model."""
     pays: bool
-    """Whether the plan is faster than the best single device beyond the noise; if not, the plan is that device, unless
-    pins forbid it."""
+    """Whether the plan is faster than the best single device beyond the noise, or there is none; if not, the plan is
+    that device, unless pins forbid it."""
     predicted: float | None
     fit: OverlapFit
     screened: Mapping[str, float]
@@ -111,13 +114,12 @@ class Optimized:
         return next(line for line in self.lines if line.name == name)
 
     def compared(self) -> list[dict[str, Any]]:
-        """The lines as plain values, each with how many times as fast as the best single device it is."""
-        alone = self.line(f"{self.alone} alone").measurement
-        assert alone is not None
+        """The lines as plain values, each with how many times as fast as the best single device it is, if any."""
+        alone = self.line(f"{self.alone} alone").measurement if self.alone else None
         return [
             {
                 **line.document(),
-                "speedup": None if line.measurement is None else alone.median / line.measurement.median,
+                "speedup": alone.median / line.measurement.median if alone and line.measurement else None,
             }
             for line in self.lines
         ]
@@ -290,10 +292,11 @@ class _Job:
             plain = profile.problem(model=self.model).constrained(pins=pins, forbids=forbids)
             with self.spending.phase("loading devices"):
                 alone = self._alone(session, profile, plain)
-            loading = max(candidate.seconds_to_load for candidate in alone.all.values())
+            loading = max((candidate.seconds_to_load for candidate in alone.all.values()), default=LOADING)
             with self.spending.phase("loading devices"):
                 run_seconds = self._elapsed(session, profile, alone)
-            self._run_seconds = min(run_seconds.values())
+            known = run_seconds or {spec.name: profile.profiles[spec.name].wall for spec in self.devices}
+            self._run_seconds = min(known.values())
             items = self._items(self._run_seconds)
             self._say_what_is_needed(run_seconds, loading)
             work = Search(
@@ -305,6 +308,7 @@ class _Job:
                 reserved=partial(self._reserved, run_seconds, items),
                 loading=loading,
                 items=items,
+                most=1 if alone.failed and not alone.all else math.inf,
                 seed=self.seed,
                 say=self.say,
             )
@@ -425,7 +429,7 @@ class _Job:
         return session, placer
 
     def _alone(self, session: Session, profile: ModelProfile, plain: Problem) -> _Alone:
-        """Every device alone that can run the whole model, and rightly; of equal ones the first."""
+        """Every device alone that can run the whole model, and rightly; of equal ones the first. There may be none."""
         found, seen = _Alone(), set()
         for d, spec in enumerate(self.devices):
             if spec.kind in seen or profile.profiles[spec.name].unsupported:
@@ -445,10 +449,8 @@ class _Job:
             within = bool(plain.allowed[:, d].all())
             (found.allowed if within else found.forbidden)[spec.name] = candidate
         if not found.all:
-            why = "".join(f" ({reason})" for reason in found.failed.values())
-            raise RunError(
-                f"no device can run the whole model alone, so that there is nothing to compare with{why}: "
-                "use 'profile -o', 'place' and 'run' instead"
+            self.say(
+                "no device can run the whole model alone, so that there is nothing to compare a plan with"
             )
         return found
 
@@ -476,12 +478,12 @@ class _Job:
             self.spending.needed = needed
             self.say(
                 f"this model needs at least {needed:.0f} s here (it takes {loading:.1f} s to compile, "
-                f"{min(run_seconds.values()):.2g} s to run), more than the budget of {self.spending.budget:g} s"
+                f"{self._run_seconds:.2g} s to run), more than the budget of {self.spending.budget:g} s"
             )
 
     def _reserved(self, run_seconds: Mapping[str, float], items: int, placements: int) -> float:
         """Seconds for measuring so many placements in the end: all of them a few times, the best one again."""
-        alone, placed = WARMED * sum(run_seconds.values()), WARMED * min(run_seconds.values()) * items
+        alone, placed = WARMED * sum(run_seconds.values()), WARMED * self._run_seconds * items
         final = FEWEST_AT_ALL * (alone + (placed if placements else 0.0))
         return final + (FEWEST_SCREENING * (alone + placements * placed) if placements > 1 else 0.0)
 
@@ -492,10 +494,12 @@ class _Job:
         alone: _Alone,
         run_seconds: Mapping[str, float],
     ) -> tuple[dict[str, float], Tried | None, str]:
-        """A few samples of everything, in turns: the best placement and the best single device.
+        """A few samples of everything, in turns: the best placement and the best single device, if there is one.
 
         Where there is nothing to choose from, or no time, what is known of the devices will do.
         """
+        if not alone.all:
+            return {}, tried[0] if tried else None, ""
         short = self.spending.left < 2 * FEWEST_SCREENING * WARMED * sum(run_seconds.values())
         if not tried or (len(tried) == 1 and short):
             first = min(alone.allowed or alone.all, key=lambda name: run_seconds[name])
@@ -526,18 +530,18 @@ class _Job:
         loading: float,
         reserved: float,
     ) -> tuple[Line, ...]:
-        order = [first, *(name for name in alone.all if name != first)]
+        order = sorted(alone.all, key=lambda name: name != first)
         running: list[tuple[str, Candidate]] = []
         for name in order:
             against = " (against the pins)" if name in alone.forbidden and name != first else ""
             running.append((f"{name} alone{against}", alone.all[name]))
         missing = [Line(f"{name} alone", None, None, why) for name, why in alone.failed.items()]
-        precision = next(spec.precision for spec in self.devices if spec.name == first)
+        precision = next(spec.precision for spec in self.devices if first in ("", spec.name))
         wanted: list[tuple[str, str, dict[str, Any]]] = []
         extra: list[Candidate] = []
         if self.serial:
             wanted += self.by.serial_lines(self.devices)
-        elif all(spec.plugin.startswith("cpu") for spec in self.devices):
+        elif first and all(spec.plugin.startswith("cpu") for spec in self.devices):
             wanted += self.by.all_cores_lines(cores, precision, stream=self.stream)
         for name, how, options in wanted:
             if "items" in options:
@@ -560,7 +564,7 @@ class _Job:
                 missing.append(Line(name, None, None, str(error)))
         if best is not None:
             running.append(("best plan", best.candidate))
-        if self.serial:
+        if self.serial and first:
             missing += self._all_cores(cores, precision, loading, reserved)
         measured = self._measure(
             session,
@@ -606,14 +610,17 @@ class _Job:
         used: tuple[int, ...],
     ) -> Optimized:
         found = next((line.measurement for line in lines if line.name == "best plan"), None)
-        single = next(line.measurement for line in lines if line.name == f"{first} alone")
-        assert single is not None
-        pays = found is not None and found.faster_than(single)
+        single = next((line.measurement for line in lines if line.name == f"{first} alone"), None)
+        pays = found is not None and (single is None or found.faster_than(single))
         problem = fit.applied(work.plain)
-        if first in alone.forbidden and best is None:
+        if first not in alone.allowed and best is None:
             reason = f" ({work.left_out[0]})" if work.left_out else ""
-            raise RunError(f"no placement that keeps to the pins was run{reason}")
-        placed = best is not None and (pays or first in alone.forbidden)
+            which = "that keeps to the pins " if first else ""
+            raise RunError(
+                f"no placement {which}was run{reason}"
+                + ("" if first else ", and no device runs the model alone")
+            )
+        placed = best is not None and (pays or first not in alone.allowed)
         predicted: float | None = None
         if placed:
             assert best is not None
@@ -632,6 +639,8 @@ class _Job:
             found_by=best.name if best is not None and placed else "single",
         )
         measured = found if placed and found is not None else single
+        if measured is None:
+            raise RunError("other work disturbed every run of the plan: stop it, or try later")
         known: dict[str, Any] = {"cost": measured.median, **measured.document()}
         latency = next((line.latency for line in lines if line.name == "best plan"), None)
         if placed and latency is not None:

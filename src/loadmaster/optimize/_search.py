@@ -53,13 +53,17 @@ class Search:
         reserved: Callable[[int], float],
         loading: float,
         items: int,
+        most: float,
         seed: int,
         say: Callable[[str], None],
     ) -> None:
-        """``reserved``: seconds for measuring so many placements. ``loading``: seconds to load a device alone."""
+        """``reserved``: seconds for measuring so many placements. ``loading``: seconds to load a device alone.
+
+        ``most``: placements that may be loaded at once; a model that no device holds has no room for more than one.
+        """
         self.by, self.session, self.plain, self.seed, self.say = by, session, plain, seed, say
         self.placer, self.spending = placer, spending
-        self._reserved, self._loading, self._items = reserved, LOADING * loading, items
+        self._reserved, self._loading, self._items, self._most = reserved, LOADING * loading, items, most
         rest = spending.left - reserved(2 * len(PRICES)) - 2 * len(PRICES) * self._loading
         share = min(SEARCHING[plain.model.name] * spending.left, rest) / (2 * len(PRICES))
         self.share = max(share, min(LEAST, 0.05 * max(0.0, spending.left)))
@@ -83,6 +87,9 @@ class Search:
         first: Solution | None = None
         for price in PRICES:
             name = f"round {number}, transfer costs x{price:g}"
+            if len(self.tried) >= self._most:
+                self._leave_out(name, "the devices have no room for another placement")
+                continue
             if not self.has_time:
                 self._leave_out(name, "the budget has no room for it")
                 continue

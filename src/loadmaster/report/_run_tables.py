@@ -272,7 +272,9 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
     }.get(document["model"], "of one request")
     best = next((line for line in document["lines"] if line["name"] == "best plan"), None)
     alone = document["alone"]
-    if document["pays"]:
+    if not alone:
+        result = "no device can run the whole model alone, so the plan was compared with nothing"
+    elif document["pays"]:
         assert best is not None
         result = (
             f"the plan is {best['speedup']:.2f}x as fast as {alone} alone (95 % intervals do not overlap)"
@@ -316,7 +318,7 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
     facts["spent"] = f"{seconds_text(document['seconds'])} of {seconds_text(document['budget'])}: {phases}"
     for text in document["left_out"]:
         facts["left out"] = f"{facts['left out']}; {text}" if "left out" in facts else text
-    measured = document["lines"][0]["measured"]
+    measured = next(line["measured"] for line in document["lines"] if line["measured"])
     facts["clock"] = f"{measured['clock']}, {_cores(document['cores'])}"
     table = _table(
         "candidate", "median", "95 % interval", "speed-up", "pieces", "runs",
@@ -328,7 +330,8 @@ def optimized_tables(document: Mapping[str, Any]) -> RenderableType:
             table.add_row(Text(line["name"]), Text(line["why"]))
             continue
         apart = found["low"] > measured["high"] or found["high"] < measured["low"]
-        speed = f"{line['speedup']:.2f}x" + ("" if apart or found is measured else " (noise)")
+        noise = "" if apart or found is measured else " (noise)"
+        speed = "-" if line["speedup"] is None else f"{line['speedup']:.2f}x{noise}"
         table.add_row(
             Text(line["name"]),
             seconds_text(found["median"]),

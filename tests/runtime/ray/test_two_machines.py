@@ -23,8 +23,10 @@ from loadmaster.errors import InputError, RunError, WorkerError
 from loadmaster.optimize import optimize
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Pipeline, Placement, Solution, evaluate
+from loadmaster.report import optimized_tables
 from loadmaster.runtime import cut
 from loadmaster.runtime.ray import RaySession, Spread, add_local_node, needs_of, profile_model
+from loadmaster.runtime.ray._host import RayHost
 
 ON, NAMES = "local:2", ["node1/cpu", "node2/cpu"]
 
@@ -143,6 +145,29 @@ def test_only_the_weights_of_a_device_travel_to_it_and_each_once(session, machin
     assert received == actors.sent
     assert layer <= received[NAMES[0]] < 2 * layer
     assert 3 * layer <= received[NAMES[1]] < 4 * layer
+
+
+def test_a_model_that_no_node_holds_is_optimized_without_a_device_to_compare_with(
+    machines, network, devices, cache, monkeypatch
+):
+    """The one plan that there is room for is run and measured; pins make sure that it uses both nodes."""
+
+    def no_room(self, device):
+        raise RunError(f"device {device!r} has no room for the whole model")
+
+    monkeypatch.setattr(RayHost, "_check_room", no_room)
+    pins = ["block0/.*=node1/cpu", "block2/.*=node2/cpu"]
+    found = optimize(network, devices, on=ON, budget=15.0, model="pipeline", pins=pins, samples=3, clock="core",
+                     cache=cache)  # fmt: skip
+    assert (found.alone, found.pays) == ("", True)
+    assert found.line("best plan").measurement is not None
+    assert [line.name for line in found.lines if line.measurement is None] == [
+        f"{name} alone" for name in NAMES
+    ]
+    assert any("no room for another placement" in text for text in found.left_out)
+    console = Console(file=io.StringIO(), width=200)
+    console.print(optimized_tables({**found.document(), "plan": "plan.json"}))
+    assert "compared with nothing" in console.file.getvalue()
 
 
 def test_optimize_and_run_and_open_over_two_nodes(machines, network, devices, tmp_path, cache):
