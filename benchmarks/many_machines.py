@@ -586,6 +586,9 @@ def kill(number: int, requests: int) -> Row:
                     node = next(n for n in machines.own.worker_nodes if n.node_id == known)
                     (raylet,) = node.all_processes["raylet"]
                     own = psutil.Process(raylet.process.pid).children(recursive=True)
+                    for process in own:  # a machine that dies takes them along; else they go on until they notice
+                        with suppress(psutil.NoSuchProcess):
+                            process.kill()
                     machines.own.remove_node(node, allow_graceful=False)
                     last = time.perf_counter()
             changes = list(net.running.changes)
