@@ -385,6 +385,8 @@ class Group:
 # -- unequal nodes ---------------------------------------------------------------------------------------------
 
 QUOTA = 0.5
+LOOKS = 3
+"""How often the model is placed anew, each time at the pace of the plan before."""
 
 
 def unequal(name: str, requests: int, rounds: int, folder: str) -> Row:
@@ -416,7 +418,10 @@ def unequal(name: str, requests: int, rounds: int, folder: str) -> Row:
                 pass
             factors = many.slow_factors(problem, net.running.pieces, net.running.observed())
             pieces = list(before.pieces)
-            change = net.replan()
+            for _ in range(LOOKS):  # a node with too much to do looks slower than it is
+                change = net.replan()
+                for _ in net.stream([tuple(inputs)] * (requests // 2)):
+                    pass
             running = {"noticed": net.running.running}
             actors = net.running._actors
             running["equal"] = many.Spread(model, actors, pieces, slots=SLOTS)
@@ -586,7 +591,9 @@ def kill(number: int, requests: int) -> Row:
                     node = next(n for n in machines.own.worker_nodes if n.node_id == known)
                     (raylet,) = node.all_processes["raylet"]
                     own = psutil.Process(raylet.process.pid).children(recursive=True)
-                    for process in own:  # a machine that dies takes them along; else they go on until they notice
+                    for (
+                        process
+                    ) in own:  # a machine that dies takes them along; else they go on until they notice
                         with suppress(psutil.NoSuchProcess):
                             process.kill()
                     machines.own.remove_node(node, allow_graceful=False)

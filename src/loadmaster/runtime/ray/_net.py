@@ -62,6 +62,8 @@ class Lasting:
         self._running = self._spread(pieces)
         self.submodels = self._running.submodels
         self.changes: list[Change] = []
+        self._paced: set[str] = set()
+        """Devices that were found slow; their pace is measured again whenever the model is placed anew."""
         self._spans: deque[Span] = deque(maxlen=REMEMBERED)
 
     def _spread(self, pieces: Sequence[Piece]) -> Spread:
@@ -177,7 +179,8 @@ class Lasting:
         there = {node.name for node in self._actors.machines.nodes()}
         back = [s for s in self._known.values() if s.name not in self._actors.specs and s.node in there]
         more = {spec.name: spec for spec in (*back, *asked) if spec.name not in self._actors.specs}
-        factors = slow_factors(self._problem, self.pieces, self.observed())
+        factors = slow_factors(self._problem, self.pieces, self.observed(), self._paced)
+        self._paced |= set(factors)
         self._actors.add(more.values())
         self._known |= more
         new = [spec for spec in more.values() if spec.name not in self._problem.cluster.index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,21 @@ WORTH = 0.02
 
 
 def slow_factors(
-    problem: Problem, pieces: Sequence[Piece], spans: Sequence[Mapping[str, Any]]
+    problem: Problem,
+    pieces: Sequence[Piece],
+    spans: Sequence[Mapping[str, Any]],
+    paced: Collection[str] = (),
 ) -> dict[str, float]:
-    """The devices that are much slower than predicted, and how many times as long they take; all others keep to it."""
+    """The devices that are much slower than predicted, and how many times as long they take; all others keep to it.
+
+    Those in ``paced`` were found slow before, under another plan: a device with more work than it can do looks slower
+    than it is, so that their pace is corrected either way.
+    """
     times = {name: taken / given for name, (taken, given) in paces(problem, pieces, spans).items()}
-    least = max(1.0, min(times.values(), default=1.0))
-    return {name: times[name] / least for name in sorted(times) if times[name] > SLOW * least}
+    least = max(1.0, min((times[name] for name in times if name not in paced), default=1.0))
+    return {
+        name: times[name] / least for name in sorted(times) if name in paced or times[name] > SLOW * least
+    }
 
 
 def slow_devices(
