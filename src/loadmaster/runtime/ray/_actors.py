@@ -113,6 +113,7 @@ class Actors:
                 max_restarts=0,
                 allow_out_of_order_execution=True,
                 scheduling_strategy=pinned(self.machines, spec.node),
+                runtime_env=self.machines.runtime_env,
             ).remote(spec)
             for name, spec in given.items()
         }

@@ -38,16 +38,18 @@ PATIENCE = 5.0
 """Seconds in which a cluster must answer at all."""
 DIRECT = 16 * 2**20
 """Bytes of the largest array that goes along with a call."""
+CALLS = {
+    # Tensors go along with calls: bringing one by way of the object store costs several times as much.
+    "RAY_max_direct_call_object_size": str(DIRECT),
+    "RAY_task_rpc_inlined_bytes_limit": str(4 * DIRECT),
+}
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
     "RAY_enable_metrics_collection": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # a call that failed because another one did, which is told
     "RAY_task_events_report_interval_ms": "0",  # nobody looks at a record of every call
-    # Tensors go along with calls: bringing one by way of the object store costs several times as much.
-    "RAY_max_direct_call_object_size": str(DIRECT),
-    "RAY_task_rpc_inlined_bytes_limit": str(4 * DIRECT),
-}
+} | CALLS
 ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 NOTICED = {
     # A node that is gone is noticed in about 3 seconds, not in 15.
@@ -75,6 +77,11 @@ class Machines:
     own: Any = None
     """The ``ray.cluster_utils.Cluster`` that was started here, if it was."""
     _names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def runtime_env(self) -> dict[str, Any]:
+        """What processes of the cluster must be told: those of one that was started here have it already."""
+        return {} if self.own is not None else {"env_vars": CALLS}
 
     def nodes(self) -> list[Node]:
         """The machines that are there now, by name. Names of nodes that are alike get a number; a node that was started
