@@ -43,6 +43,7 @@ from loadmaster.runtime.ray import (
     place_on,
     segments,
     slow_devices,
+    slow_factors,
 )
 from loadmaster.runtime.ray._device import DeviceHost
 from loadmaster.runtime.ray._plans import sharing
@@ -91,6 +92,32 @@ def test_an_address_that_is_none_is_refused(address):
 def test_nobody_at_an_address_is_said_at_once():
     with pytest.raises(InputError, match=r"no Ray cluster answers at 127.0.0.1:1 "), connected("127.0.0.1:1"):
         pass
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_cluster_that_was_started_by_hand_sends_arrays_along_with_calls():
+    """Ray itself keeps what is larger than 100 KB in its store, unless its processes were told otherwise."""
+    code = """
+import numpy as np, os
+from loadmaster.runtime.ray import _connection
+os.environ[_connection.ONE_MACHINE] = "0"
+from ray.cluster_utils import Cluster
+cluster = Cluster()
+cluster.add_node(num_cpus=1, include_dashboard=False, node_ip_address="127.0.0.1", object_store_memory=10**8)
+assert not any(name in os.environ for name in _connection.CALLS)
+class Maker:
+    def make(self):
+        return np.zeros(250_000, np.float32)
+with _connection.connected(cluster.address) as machines:
+    import ray
+    for told in ({}, machines.runtime_env):
+        made = ray.remote(Maker).options(num_cpus=0, runtime_env=told).remote().make.remote()
+        ray.wait([made])
+        print(len(ray.experimental.get_object_locations([made])[made]["node_ids"]))
+cluster.shutdown()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout.split() == ["1", "0"], ran.stderr[-2000:]
 
 
 def test_devices_of_other_machines_need_their_cluster(tmp_path):
@@ -244,26 +271,30 @@ def test_nodes_are_listed_by_their_devices():
     assert found["nodes"] == [{"name": "left", "cores": 2, "memory": 1e9, "host": "h"}]
 
 
+def ran_at(problem, pieces, factors):
+    """Three runs in which the ops of device d took ``factors[d]`` times as long as they should."""
+    index, device = problem.graph.index, problem.cluster.index
+    return [
+        {
+            "submodel": number,
+            "device": piece.device,
+            "request": request,
+            "start": 5.0,
+            "end": 5.0
+            + factors[device[piece.device]]
+            * float(problem.time[[index[op] for op in piece.ops], device[piece.device]].sum()),
+        }
+        for request in range(3)
+        for number, piece in enumerate(pieces)
+    ]
+
+
 @pytest.mark.parametrize("factors", [(1.0, 1.0), (1.0, 2.0), (3.0, 1.0), (1.8, 1.8), (0.5, 0.9)])
 def test_a_node_slower_than_measured_is_named_and_only_that(tmp_path, factors):
     """A run in which all are slow says nothing about one of them."""
     problem = problem_of(branched(tmp_path / "net.xml"))
     pieces = cut(problem, Placement((problem.graph.position >= problem.n // 2).astype(np.int32)))
-    index = problem.graph.index
-    spans = []
-    for request in range(3):
-        for number, piece in enumerate(pieces):
-            d = problem.cluster.index[piece.device]
-            taken = float(problem.time[[index[op] for op in piece.ops], d].sum()) * factors[d]
-            spans.append(
-                {
-                    "submodel": number,
-                    "device": piece.device,
-                    "request": request,
-                    "start": 5.0,
-                    "end": 5.0 + taken,
-                }
-            )
+    spans = ran_at(problem, pieces, factors)
     found = slow_devices(problem, pieces, spans, {"A": "left", "B": "right"})
     slow = (
         {"A": "left"}
@@ -277,6 +308,16 @@ def test_a_node_slower_than_measured_is_named_and_only_that(tmp_path, factors):
     assert [finding.rule for finding in found] == ["slow-node"] * len(slow)
     for finding, (device, node) in zip(found, slow.items(), strict=True):
         assert f"device {device!r} on node {node!r}" in finding.text
+
+
+@pytest.mark.parametrize(("factors", "pace"), [((1.0, 0.8), 0.8), ((1.2, 0.9), 0.75), ((1.0, 1.3), 1.3)])
+def test_the_pace_of_a_node_that_was_slow_before_is_corrected_either_way(tmp_path, factors, pace):
+    """Under the first plan it had too much to do, and looked slower than it is."""
+    problem = problem_of(branched(tmp_path / "net.xml"))
+    pieces = cut(problem, Placement((problem.graph.position >= problem.n // 2).astype(np.int32)))
+    spans = ran_at(problem, pieces, factors)
+    assert slow_factors(problem, pieces, spans) == {}
+    assert slow_factors(problem, pieces, spans, {"B"}) == {"B": pytest.approx(pace)}
 
 
 def test_a_slow_node_comes_with_the_plan_that_is_better_at_its_pace(tmp_path):
