@@ -9,7 +9,7 @@ import pytest
 from small_networks import problem_of
 
 from loadmaster.errors import BusyError
-from loadmaster.optimize import _budget, _optimize, _search, optimize
+from loadmaster.optimize import _budget, _clock, _job, _search, optimize
 from loadmaster.problem import Placement
 from loadmaster.report import optimized_tables
 from loadmaster.runtime import Measurement, engine, openvino
@@ -138,7 +138,8 @@ def run(model_file, monkeypatch):
 
         monkeypatch.setattr(_budget, "monotonic", lambda: engine.now)
         monkeypatch.setattr(_search, "monotonic", lambda: engine.now)
-        monkeypatch.setattr(_optimize, "monotonic", lambda: engine.now)
+        monkeypatch.setattr(_job, "monotonic", lambda: engine.now)
+        monkeypatch.setattr(_clock, "monotonic", lambda: engine.now)
         fake = SimpleNamespace(
             profile_model=profile_model,
             open_session=lambda path, devices, shapes, *, clock, **_: Session(engine, devices, clock),
@@ -146,10 +147,10 @@ def run(model_file, monkeypatch):
             all_cores_lines=by.all_cores_lines,
             serial_lines=by.serial_lines,
         )
-        monkeypatch.setattr(_optimize.api, "machines", lambda on, runtime: nullcontext(fake))
+        monkeypatch.setattr(_job.api, "machines", lambda on, runtime: nullcontext(fake))
         monkeypatch.setattr(_search.api, "place", place)
         monkeypatch.setattr(_search.api, "warm", lambda *_, **__: [])
-        monkeypatch.setattr(_optimize, "machine_is_busy", lambda: noticed)
+        monkeypatch.setattr(_clock, "machine_is_busy", lambda: noticed)
         monkeypatch.setattr(_search, "refine", refine)
         said = []
         found = optimize(model_file, devices, budget=budget, model=model, say=said.append, **options)
