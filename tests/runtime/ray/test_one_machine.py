@@ -116,7 +116,9 @@ with _connection.connected(cluster.address) as machines:
         print(len(ray.experimental.get_object_locations([made])[made]["node_ids"]))
 cluster.shutdown()
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240
+    )
     assert ran.stdout.split() == ["1", "0"], ran.stderr[-2000:]
 
 

@@ -227,8 +227,11 @@ def _elsewhere(port: int) -> bool:
     """Whether the cluster of this machine also listens where others can reach it."""
     import ray.util
 
+    where = ray.util.get_node_ip_address()
+    if where.startswith("127."):  # what Ray says once it believes that there is one machine
+        return False
     try:
-        socket.create_connection((ray.util.get_node_ip_address(), port), PATIENCE).close()
+        socket.create_connection((where, port), PATIENCE).close()
     except OSError:
         return False
     return True
