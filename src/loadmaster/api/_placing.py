@@ -94,7 +94,7 @@ def place(
             from loadmaster.api._together import Job, place_together
 
             job = Job(problem, placer, groups, start, budget, evaluations, seed, workers or 0)
-            return place_together(on, job, place=place, warm=_warm_both, on_progress=on_progress)
+            return place_together(on, job, place=place, warm=warm_for, on_progress=on_progress)
         if budget is not None:
             # What an interrupt is answered with comes first, and is waited for.
             interruptible(lambda left: _warm_answer(problem), finish=True)
@@ -114,7 +114,8 @@ def place(
         return replace(found, method=placer.name, parameters=parameters_of(placer), stopped="interrupted")
 
 
-def _warm_both(placer: Placer, problem: Problem) -> None:
+def warm_for(placer: Placer, problem: Problem) -> None:
+    """Load or compile all that placing a problem needs."""
     _warm_answer(problem)
     _warm_up(placer, problem)
 

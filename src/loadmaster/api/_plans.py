@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadmaster.api._machines import machines
 from loadmaster.api._models import Shapes, Values
-from loadmaster.api._replanning import place_again
+from loadmaster.api._replanning import make_ready, place_again
 from loadmaster.errors import InputError
 from loadmaster.graph import Given, load_openvino
 from loadmaster.plan import Plan
@@ -137,6 +137,9 @@ def run(
     from loadmaster.graph.openvino import model_file
 
     more = _replanning(on, replan)
+    if replan:
+        say("making ready to place the model anew")
+        make_ready(plan.problem())
     with model_file(model, plan.given(shapes, values), example) as (file, given), machines(on, runtime) as by:
         found: PlanRun = by.run_plan(
             file,
@@ -188,6 +191,8 @@ def open_plan(
 
     loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
     _replanning(on, replan)
+    if replan:
+        make_ready(loaded.problem())
     if on is not None:
         with ExitStack() as opened:
             by = opened.enter_context(machines(on))
