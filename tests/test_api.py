@@ -12,6 +12,8 @@ import pytest
 
 import loadmaster
 from loadmaster import api
+from loadmaster.api._replanning import make_ready, place_again
+from loadmaster.compiling import compilations
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
 from loadmaster.graph import Graph, layered
 from loadmaster.graph._file import dump_graph
@@ -356,3 +358,12 @@ def test_public_names_are_there_and_heavy_ones_are_imported_late():
     code = "import loadmaster.cli, sys; print({'numpy', 'numba', 'rich', 'msgspec'} & set(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "set()"
+
+
+def test_who_is_ready_to_place_anew_compiles_nothing_while_requests_wait():
+    problem = api.problem("zoo:layered-60", "3acc", model="pipeline")
+    make_ready(problem)
+    with compilations() as compiled:
+        found = place_again(problem)
+    assert compiled.count == 0
+    assert found.cost > 0
