@@ -13,7 +13,8 @@ from strategies import problems
 from loadmaster import api
 from loadmaster.errors import InfeasibleError, UndecidedError
 from loadmaster.placers import PLACERS, Budget, Progress, Searcher
-from loadmaster.placers.auto import Auto, Lineup, lineup_of
+from loadmaster.placers._lineup import Lineup, lineup_of
+from loadmaster.placers.auto import Auto
 from loadmaster.placers.frame.board import Board, using
 from loadmaster.placers.frame.search import OutOfBudget, Search
 from loadmaster.problem import Placement, Problem, Solution

@@ -9,58 +9,31 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
 from loadmaster.errors import InfeasibleError, NoPlacementError, UndecidedError
-from loadmaster.placers.columns.calls import Calls
-from loadmaster.placers.columns.frontier import Frontier
-from loadmaster.placers.cuts.min_cut import MinCut
+from loadmaster.placers._lineup import HUGE, LARGE, Lineup, lineup_of, part_of, slow
 from loadmaster.placers.frame.board import Board, board_of, using
-from loadmaster.placers.frame.branching import few_atoms
-from loadmaster.placers.frame.enumeration import MOST, placements_of
 from loadmaster.placers.frame.feasible import first_feasible, prove_infeasible
 from loadmaster.placers.frame.placer import Placer, parameters
 from loadmaster.placers.frame.polish import MOST_TRIES, polish
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
 from loadmaster.placers.frame.turns import Turns, taking
-from loadmaster.placers.learned.gdp import Gdp
-from loadmaster.placers.rules.accelerate import Accelerate
-from loadmaster.placers.rules.cpop import Cpop
-from loadmaster.placers.rules.expert import Expert
-from loadmaster.placers.rules.greedy import Greedy
-from loadmaster.placers.rules.heft import Heft
-from loadmaster.placers.rules.lookahead import Lookahead
-from loadmaster.placers.rules.metis import Metis
-from loadmaster.placers.rules.peft import Peft
-from loadmaster.placers.rules.segments import Segments
 from loadmaster.placers.rules.single import Single
-from loadmaster.placers.search.annealing import Annealing
-from loadmaster.placers.search.beam import Beam
-from loadmaster.placers.search.exhaustive import Exhaustive
-from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.placers.search.multilevel import Multilevel
-from loadmaster.placers.solvers.cp_sat import CpSat
-from loadmaster.placers.solvers.exact import Exact
-from loadmaster.placers.stages.ideal_dp import IdealDp
-from loadmaster.placers.stages.linear_dp import LinearDp
-from loadmaster.placers.stages.steps import Stages
 from loadmaster.problem import (
     OPTIMAL_GAP,
-    Concurrent,
     Evaluator,
-    Offload,
-    Pipeline,
     Placement,
     Problem,
-    Serial,
     SimulatedEvaluator,
     Solution,
 )
 from loadmaster.problem.bounds import Bound, lower_bound
 
-__all__ = ["Auto", "Lineup", "lineup_of"]
+__all__ = ["Auto"]
 
 SECONDS = 30.0
 """The deadline where none is given."""
@@ -79,82 +52,16 @@ SHORTEST, LONGEST = 0.1, 2.0
 EPISODE = 2.0
 """Seconds (or an eighth of the time) after which a searcher begins anew from the best placement known to all; each
 episode is half as long again as the one before."""
-GROUPED = 200
-"""Ops from which on it is worth while to place groups of them first."""
 SOME = 1000
 """Ops from which on that has as much time as all other searchers."""
-HUGE = 50_000
-"""Ops from which on nobody waits for the cheap bounds either."""
 AT_ONCE = 1000.0
 """Weight of rules that are late: they come before everybody else."""
-LARGE = 5000
-"""Ops from which on searches by groups come first."""
 
 
 GRACE = 0.3
 """Seconds that members have after the deadline to end; whoever is in the middle of a long step is left behind."""
 PARTING = 10.0
 """Seconds that the process waits at its end for those."""
-
-
-class Lineup(NamedTuple):
-    """Who takes part, in what order.
-
-    rules : constructions of milliseconds, one after another.
-    provers : members that prove a bound, one after another, each for as long as it wants, beside all others.
-    searchers : members that only search, or construct at some length; they share what the provers leave.
-    """
-
-    rules: tuple[Placer, ...]
-    provers: tuple[Placer, ...]
-    searchers: tuple[Placer, ...]
-
-
-def lineup_of(problem: Problem) -> Lineup:
-    """The members for a problem: those of its execution model that support its settings and need no extra."""
-    if isinstance(problem.model, Pipeline) and problem.model.microbatches:
-        return Lineup((), (Stages(),), ())
-    rules: tuple[Placer, ...] = (Segments(), Expert(), Greedy(), Accelerate(), Metis())
-    provers: tuple[Placer, ...] = ()
-    single = LocalSearch(constructed=False)
-    searchers: tuple[Placer, ...] = (single, Gdp(guard=False), Annealing())
-    match problem.model:
-        case Serial():
-            provers = (MinCut(),)
-        case Concurrent():
-            rules = (Heft(), Lookahead(), *rules, Peft(), Cpop())
-            provers = (CpSat(),)
-            searchers = (single, Gdp(guard=False), Beam(), Annealing())
-        case Pipeline(contiguity="chain"):
-            provers = (IdealDp(), LinearDp())
-        case Pipeline(contiguity=contiguity):
-            provers = (*((LinearDp(),) if contiguity == "device" else ()), Frontier(), Exact())
-        case Offload():
-            provers = (Calls(), CpSat())
-    if problem.n >= GROUPED:
-        slow = _slow(problem)
-        groups = Multilevel(constructed=False, cycles=2 if slow else 1, finest=not _slow(problem, HUGE))
-        searchers = (groups, *searchers) if problem.n > LARGE else (searchers[0], groups, *searchers[1:])
-
-    def fitting(members: tuple[Placer, ...]) -> tuple[Placer, ...]:
-        return tuple(member for member in members if member.supports(problem) is None)
-
-    if placements_of(problem) <= MOST or few_atoms(problem):
-        provers = (Exhaustive(whole=placements_of(problem) <= MOST), *provers)
-    return Lineup(fitting(rules), fitting(provers), fitting(searchers))
-
-
-def _part_of(lineup: Lineup, number: int, runs: int) -> Lineup:
-    """The members of one of several runs: rules and proofs do not depend on the seed, so that one run does each."""
-    provers = (
-        lineup.provers[number::runs] if lineup.searchers else lineup.provers
-    )  # there must be something to do
-    return Lineup(lineup.rules[number::runs], provers, lineup.searchers)
-
-
-def _slow(problem: Problem, ops: int = LARGE) -> bool:
-    """Every move costs a millisecond or more: walks over single ops alone get nowhere, over ``HUGE`` not at all."""
-    return isinstance(problem.model, Concurrent) and problem.n > ops
 
 
 @dataclass(frozen=True)
@@ -206,7 +113,7 @@ class Auto:
         if budget == Budget():
             budget = Budget(seconds=SECONDS)
         run = _Run(began, self, problem, budget, seed, start, evaluator, on_progress)
-        lineup = _part_of(lineup_of(problem), *run.board.part)
+        lineup = part_of(lineup_of(problem), *run.board.part)
         try:
             run.first()
             if budget.evaluations is not None or evaluator is not None:
@@ -425,7 +332,7 @@ class _Run:
             if self.seconds_left <= 0:
                 break
             self.member(prover, Budget(seconds=self.seconds_left), self.seed)
-        if not _slow(self.problem):  # there the two walks of one member are better off with a core each
+        if not slow(self.problem):  # there the two walks of one member are better off with a core each
             self.turns.widen(2)
 
     def _construct(self, lineup: Lineup) -> None:
@@ -449,7 +356,7 @@ class _Run:
         endless = getattr(placer, "unlimited", Budget()) != Budget()
         try:
             episode = 0
-            part = (3 if self.problem.n > LARGE and not _slow(self.problem, HUGE) else 1) if groups else 8
+            part = (3 if self.problem.n > LARGE and not slow(self.problem, HUGE) else 1) if groups else 8
             length = max(EPISODE, self.seconds_left / part)
             while self.seconds_left > 0 and not self.board.closed:
                 limit = Budget(seconds=min(length, self.seconds_left) if endless else self.seconds_left)
@@ -465,7 +372,7 @@ class _Run:
     def _weight(self, lineup: Lineup) -> float:
         """Of the search by groups: on graphs of some size as much as all others together, because it begins slowly."""
         others = max(len(lineup.searchers) - 1, 1)
-        if _slow(self.problem):
+        if slow(self.problem):
             return 3.0 * others
         return float(others) if self.problem.n >= SOME else 3.0
 

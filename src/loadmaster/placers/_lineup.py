@@ -1,0 +1,102 @@
+"""Who takes part in the portfolio, by execution model and size."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from loadmaster.placers.columns.calls import Calls
+from loadmaster.placers.columns.frontier import Frontier
+from loadmaster.placers.cuts.min_cut import MinCut
+from loadmaster.placers.frame.branching import few_atoms
+from loadmaster.placers.frame.enumeration import MOST, placements_of
+from loadmaster.placers.frame.placer import Placer
+from loadmaster.placers.learned.gdp import Gdp
+from loadmaster.placers.rules.accelerate import Accelerate
+from loadmaster.placers.rules.cpop import Cpop
+from loadmaster.placers.rules.expert import Expert
+from loadmaster.placers.rules.greedy import Greedy
+from loadmaster.placers.rules.heft import Heft
+from loadmaster.placers.rules.lookahead import Lookahead
+from loadmaster.placers.rules.metis import Metis
+from loadmaster.placers.rules.peft import Peft
+from loadmaster.placers.rules.segments import Segments
+from loadmaster.placers.search.annealing import Annealing
+from loadmaster.placers.search.beam import Beam
+from loadmaster.placers.search.exhaustive import Exhaustive
+from loadmaster.placers.search.local_search import LocalSearch
+from loadmaster.placers.search.multilevel import Multilevel
+from loadmaster.placers.solvers.cp_sat import CpSat
+from loadmaster.placers.solvers.exact import Exact
+from loadmaster.placers.stages.ideal_dp import IdealDp
+from loadmaster.placers.stages.linear_dp import LinearDp
+from loadmaster.placers.stages.steps import Stages
+from loadmaster.problem import Concurrent, Offload, Pipeline, Problem, Serial
+
+__all__ = ["HUGE", "LARGE", "Lineup", "lineup_of", "part_of", "slow"]
+
+GROUPED = 200
+"""Ops from which on it is worth while to place groups of them first."""
+LARGE = 5000
+"""Ops from which on searches by groups come first."""
+HUGE = 50_000
+"""Ops from which on nobody waits for the cheap bounds either."""
+
+
+class Lineup(NamedTuple):
+    """Who takes part, in what order.
+
+    rules : constructions of milliseconds, one after another.
+    provers : members that prove a bound, one after another, each for as long as it wants, beside all others.
+    searchers : members that only search, or construct at some length; they share what the provers leave.
+    """
+
+    rules: tuple[Placer, ...]
+    provers: tuple[Placer, ...]
+    searchers: tuple[Placer, ...]
+
+
+def lineup_of(problem: Problem) -> Lineup:
+    """The members for a problem: those of its execution model that support its settings and need no extra."""
+    if isinstance(problem.model, Pipeline) and problem.model.microbatches:
+        return Lineup((), (Stages(),), ())
+    rules: tuple[Placer, ...] = (Segments(), Expert(), Greedy(), Accelerate(), Metis())
+    provers: tuple[Placer, ...] = ()
+    single = LocalSearch(constructed=False)
+    searchers: tuple[Placer, ...] = (single, Gdp(guard=False), Annealing())
+    match problem.model:
+        case Serial():
+            provers = (MinCut(),)
+        case Concurrent():
+            rules = (Heft(), Lookahead(), *rules, Peft(), Cpop())
+            provers = (CpSat(),)
+            searchers = (single, Gdp(guard=False), Beam(), Annealing())
+        case Pipeline(contiguity="chain"):
+            provers = (IdealDp(), LinearDp())
+        case Pipeline(contiguity=contiguity):
+            provers = (*((LinearDp(),) if contiguity == "device" else ()), Frontier(), Exact())
+        case Offload():
+            provers = (Calls(), CpSat())
+    if problem.n >= GROUPED:
+        cycles, finest = 2 if slow(problem) else 1, not slow(problem, HUGE)
+        groups = Multilevel(constructed=False, cycles=cycles, finest=finest)
+        searchers = (groups, *searchers) if problem.n > LARGE else (searchers[0], groups, *searchers[1:])
+
+    def fitting(members: tuple[Placer, ...]) -> tuple[Placer, ...]:
+        return tuple(member for member in members if member.supports(problem) is None)
+
+    if placements_of(problem) <= MOST or few_atoms(problem):
+        provers = (Exhaustive(whole=placements_of(problem) <= MOST), *provers)
+    return Lineup(fitting(rules), fitting(provers), fitting(searchers))
+
+
+def part_of(lineup: Lineup, number: int, runs: int) -> Lineup:
+    """The members of one of several runs: rules and proofs do not depend on the seed, so that one run does each."""
+    provers = (
+        lineup.provers[number::runs] if lineup.searchers else lineup.provers
+    )  # there must be something to do
+    return Lineup(lineup.rules[number::runs], provers, lineup.searchers)
+
+
+def slow(problem: Problem, ops: int = LARGE) -> bool:
+    """Every move costs a millisecond or more: walks over single ops alone get nowhere, over ``HUGE`` not at all."""
+    return isinstance(problem.model, Concurrent) and problem.n > ops
