@@ -26,7 +26,7 @@ import numpy as np
 
 from loadmaster import api
 from loadmaster.api._bulletin import Bulletin, Correspondent
-from loadmaster.api._placing import _warm_both, configured
+from loadmaster.api._placing import configured, warm_for
 from loadmaster.api._together import Effort, Job, place_together
 from loadmaster.placers.frame.board import Board
 from loadmaster.placers.learned.gdp._evolution import (
@@ -135,7 +135,7 @@ def place(scope: Scope, number: int) -> Row:
                 1 + (kind == "two"),
             )
             effort = Effort()
-            solution = place_together("local", job, place=api.place, warm=_warm_both, effort=effort)
+            solution = place_together("local", job, place=api.place, warm=warm_for, effort=effort)
             found[kind] = effort.rate
             if kind == "two":
                 found |= {

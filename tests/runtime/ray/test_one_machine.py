@@ -116,8 +116,9 @@ with _connection.connected(cluster.address) as machines:
         print(len(ray.experimental.get_object_locations([made])[made]["node_ids"]))
 cluster.shutdown()
 """
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240, env=bare
     )
     assert ran.stdout.split() == ["1", "0"], ran.stderr[-2000:]
 
