@@ -457,8 +457,8 @@ def unequal(name: str, requests: int, rounds: int, folder: str) -> Row:
 
 
 def _both(wholes: list[Any], inputs: Any, requests: int) -> float:
-    """Requests per second of nodes that run the whole model side by side, each for itself: more than any plan gets out
-    of them, because they share caches and memory, and a plan sends tensors, too."""
+    """Requests per second of nodes that run the whole model side by side, each for itself: about the most that a plan
+    can get out of them, which sends tensors, too."""
     ends = threading.Event()
     rates: list[float] = []
 
@@ -620,9 +620,8 @@ def kill(number: int, requests: int) -> Row:
                     node = next(n for n in machines.own.worker_nodes if n.node_id == known)
                     (raylet,) = node.all_processes["raylet"]
                     own = psutil.Process(raylet.process.pid).children(recursive=True)
-                    for (
-                        process
-                    ) in own:  # a machine that dies takes them along; else they go on until they notice
+                    # A machine that dies takes them along; else they go on until they notice.
+                    for process in own:
                         with suppress(psutil.NoSuchProcess):
                             process.kill()
                     machines.own.remove_node(node, allow_graceful=False)
