@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loadmaster.cores import allowed_cores
 from loadmaster.errors import InputError, RunError
 from loadmaster.files import common_folder, shown, sweep_by_process, sweep_scratch
-from loadmaster.runtime._cores import allowed_cores
 from loadmaster.runtime.ray import _reaper
 
 __all__ = ["Machines", "Node", "add_local_node", "connected", "current", "end_nodes", "local_nodes"]

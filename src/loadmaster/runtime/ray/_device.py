@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loadmaster.cores import allowed_cores
 from loadmaster.errors import RunError
 from loadmaster.files import scratch_folder
 from loadmaster.graph.openvino import one_line
-from loadmaster.runtime._cores import allowed_cores, pin
+from loadmaster.runtime._cores import pin
 from loadmaster.runtime._measuring import run_queue_waits
 from loadmaster.runtime.openvino import Devices, DeviceSpec, available, draw_inputs
 from loadmaster.runtime.openvino import read_counters as counters_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,8 @@ FORMAT = 2
 """Of what is kept in the cache."""
 HOPS = 4
 ROUNDS = 4
+FEWEST = 2
+"""Rounds where the time is over: the first one warms up."""
 _keys = itertools.count()
 
 
@@ -86,14 +89,16 @@ class _Hop:
     """CPU seconds of this process to give the array along with a call; the median."""
 
 
-def _hop(actors: Actors, first: str, second: str, size: int) -> _Hop:
-    """To and fro, as the tensors of a plan go."""
+def _hop(actors: Actors, first: str, second: str, size: int, until: float) -> _Hop:
+    """To and fro, as the tensors of a plan go; in as few rounds as will do after ``until``."""
     ends, key = (first, second), f"hops{next(_keys)}"
     devices = [actors.handles[name] for name in ends]
     actors.get([device.expect.remote(key) for device in devices])
     array = np.zeros(size, np.uint8)
     seconds, spent, submitted, gave = [], [], [], []
     for number in range(2 * (ROUNDS + 1)):
+        if number >= 2 * FEWEST and time.monotonic() > until:
+            break
         cold = number % 2 == 1
         own = time.process_time()
         last = devices[0].relay.remote(key, 0, second, cold, array)
@@ -129,9 +134,13 @@ def measure_calls(
     *,
     cache: Cache | None = None,
     refresh: bool = False,
+    until: float = math.inf,
     say: Callable[[str], None] = lambda _: None,
 ) -> Calls | None:
-    """What calls cost, by the first two devices of different nodes; None where there is one node."""
+    """What calls cost, by the first two devices of different nodes; None where there is one node.
+
+    After the time ``until`` of ``time.monotonic`` it is measured in as few rounds as will do.
+    """
     import ray
 
     nodes: dict[str, str] = {}
@@ -145,7 +154,7 @@ def measure_calls(
     known = None if cache is None or refresh else cache.get_as("ray calls", about, Calls)
     if known is None:
         say("measuring what calls cost")
-        known = _fit_calls([_hop(actors, first, second, size) for size in SIZES])
+        known = _fit_calls([_hop(actors, first, second, size, until) for size in SIZES])
         if cache is not None:
             cache.put("ray calls", about, known.document())
     return known
@@ -156,11 +165,13 @@ def measure_links(
     *,
     cache: Cache | None = None,
     refresh: bool = False,
+    until: float = math.inf,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[tuple[str, str], LinkFit]:
     """The links between all places (a plugin of a node), both ends in alphabetical order.
 
-    Between two devices of one node there is a call, and shared memory.
+    Between two devices of one node there is a call, and shared memory. After the time ``until`` of
+    ``time.monotonic`` each is measured in as few rounds as will do.
     """
     import ray
 
@@ -181,7 +192,7 @@ def measure_links(
         known = None if cache is None or refresh else cache.get_as("ray link", about, LinkFit)
         if known is None:
             say(f"measuring the link between {kinds[0]} and {kinds[1]}")
-            taken = [_hop(actors, first, second, size).seconds for size in SIZES]
+            taken = [_hop(actors, first, second, size, until).seconds for size in SIZES]
             latency, rate, residuals = fit_hops(SIZES, taken)
             known = LinkFit(latency, rate, residuals, [HOPS] * len(SIZES), 1.0, time.time())
             if cache is not None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from loadmaster.cores import allowed_cores
 from loadmaster.errors import InputError, RunError, WorkerError
 from loadmaster.graph import Given
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline
 from loadmaster.runtime._cache import Cache
-from loadmaster.runtime._cores import allowed_cores
 from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._pieces import Piece, cut
 from loadmaster.runtime._plan_runs import Change, Line, PlanRun, measuring, pieces_of
@@ -117,8 +117,8 @@ def profile_model(
             until=until,
             session=opened,
         )
-        links = measure_links(worker.host.actors, cache=cache, refresh=refresh)
-        calls = measure_calls(worker.host.actors, cache=cache, refresh=refresh)
+        links = measure_links(worker.host.actors, cache=cache, refresh=refresh, until=until)
+        calls = measure_calls(worker.host.actors, cache=cache, refresh=refresh, until=until)
         return replace(
             found,
             links=links,
