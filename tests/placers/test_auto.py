@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from strategies import problems
 
-from loadmaster import api
+from loadmaster import api, bench
 from loadmaster.errors import InfeasibleError, UndecidedError
 from loadmaster.placers import PLACERS, Budget, Progress, Searcher
 from loadmaster.placers._lineup import Lineup, lineup_of
@@ -159,6 +159,18 @@ def test_searchers_do_not_wait_for_a_prover_nor_does_the_answer(monkeypatch: pyt
     assert other.beside
     assert one.seeds != other.seeds
     assert solution.stopped == "budget"
+
+
+def test_where_memory_decides_a_prover_that_does_not_know_of_it_is_brief() -> None:
+    short = bench.instances()["memory-resnet-50-pipeline"].problem()
+    roomy = bench.instances()["hsdag-resnet-50-pipeline"].problem()
+    assert lineup_of(short).brief is not None
+    assert lineup_of(short).brief[0] == lineup_of(short).provers[0]
+    assert lineup_of(roomy).brief is None
+    found = Auto().place(short, budget=Budget(seconds=4.0))
+    wind_down()
+    assert found.bound > 1.1 * lower_bound(short).value  # of the solvers that follow it
+    assert found.bound <= found.cost
 
 
 def test_on_a_huge_graph_nobody_waits_for_the_bounds_but_they_are_told(

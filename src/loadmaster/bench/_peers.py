@@ -19,6 +19,7 @@ import numpy as np
 from loadmaster import api
 from loadmaster.arrays import IntArray
 from loadmaster.bench._instances import Instance, workloads_folder
+from loadmaster.cores import allowed_cores
 from loadmaster.errors import InputError, UndecidedError, UnsupportedError
 from loadmaster.files import scratch_folder
 from loadmaster.placers import Placer, Search, Searcher
@@ -120,7 +121,7 @@ def _system() -> Any:
     if not _made:
         import mtkahypar
 
-        _made.append(mtkahypar.initialize(max(1, len(os.sched_getaffinity(0))), False))
+        _made.append(mtkahypar.initialize(len(allowed_cores()), False))
     return _made[0]
 
 

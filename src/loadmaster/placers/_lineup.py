@@ -27,6 +27,7 @@ from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.placers.search.multilevel import Multilevel
 from loadmaster.placers.solvers.cp_sat import CpSat
 from loadmaster.placers.solvers.exact import Exact
+from loadmaster.placers.solvers.pipeline.portfolio import too_large
 from loadmaster.placers.stages.ideal_dp import IdealDp
 from loadmaster.placers.stages.linear_dp import LinearDp
 from loadmaster.placers.stages.steps import Stages
@@ -40,6 +41,9 @@ LARGE = 5000
 """Ops from which on searches by groups come first."""
 HUGE = 50_000
 """Ops from which on nobody waits for the cheap bounds either."""
+BLIND, KNOWING = 0.25, 0.7
+"""Share of the time for ``frontier``, which knows neither of memory nor of convex devices, before ``cp-sat`` where
+memory decides; and for ``cp-sat`` before ``frontier`` where devices must be convex."""
 
 
 class Lineup(NamedTuple):
@@ -48,11 +52,13 @@ class Lineup(NamedTuple):
     rules : constructions of milliseconds, one after another.
     provers : members that prove a bound, one after another, each for as long as it wants, beside all others.
     searchers : members that only search, or construct at some length; they share what the provers leave.
+    brief : a prover that has only a share of the time, because another one follows; and that share.
     """
 
     rules: tuple[Placer, ...]
     provers: tuple[Placer, ...]
     searchers: tuple[Placer, ...]
+    brief: tuple[Placer, float] | None = None
 
 
 def lineup_of(problem: Problem) -> Lineup:
@@ -61,6 +67,7 @@ def lineup_of(problem: Problem) -> Lineup:
         return Lineup((), (Stages(),), ())
     rules: tuple[Placer, ...] = (Segments(), Expert(), Greedy(), Accelerate(), Metis())
     provers: tuple[Placer, ...] = ()
+    brief: tuple[Placer, float] | None = None
     single = LocalSearch(constructed=False)
     searchers: tuple[Placer, ...] = (single, Gdp(guard=False), Annealing())
     match problem.model:
@@ -72,21 +79,36 @@ def lineup_of(problem: Problem) -> Lineup:
             searchers = (single, Gdp(guard=False), Beam(), Annealing())
         case Pipeline(contiguity="chain"):
             provers = (IdealDp(), LinearDp())
-        case Pipeline(contiguity=contiguity):
-            provers = (*((LinearDp(),) if contiguity == "device" else ()), Frontier(), Exact())
+        case Pipeline(contiguity="device") if not too_large(problem):
+            provers, brief = (LinearDp(), CpSat(), Frontier()), (CpSat(), KNOWING)
+        case Pipeline(contiguity="device"):
+            provers = (LinearDp(), Frontier(), Exact())
+        case Pipeline() if _memory_decides(problem):
+            provers, brief = (Frontier(), CpSat()), (Frontier(), BLIND)
+        case Pipeline():
+            provers = (Frontier(), Exact())
         case Offload():
             provers = (Calls(), CpSat())
     if problem.n >= GROUPED:
         cycles, finest = 2 if slow(problem) else 1, not slow(problem, HUGE)
         groups = Multilevel(constructed=False, cycles=cycles, finest=finest)
         searchers = (groups, *searchers) if problem.n > LARGE else (searchers[0], groups, *searchers[1:])
+    if slow(problem, HUGE):  # others would make a few hundred moves of single ops, and cost groups their time
+        searchers = (groups, Gdp(guard=False))
 
     def fitting(members: tuple[Placer, ...]) -> tuple[Placer, ...]:
         return tuple(member for member in members if member.supports(problem) is None)
 
     if placements_of(problem) <= MOST or few_atoms(problem):
         provers = (Exhaustive(whole=placements_of(problem) <= MOST), *provers)
-    return Lineup(fitting(rules), fitting(provers), fitting(searchers))
+    return Lineup(fitting(rules), fitting(provers), fitting(searchers), brief)
+
+
+def _memory_decides(problem: Problem) -> bool:
+    """Accelerators cannot hold everything, of which ``frontier`` knows nothing, and the program that does is small
+    enough to be solved."""
+    room = float(problem.capacity[~problem.pool].sum())
+    return room < float(problem.memory.sum()) and not too_large(problem)
 
 
 def part_of(lineup: Lineup, number: int, runs: int) -> Lineup:
@@ -94,7 +116,7 @@ def part_of(lineup: Lineup, number: int, runs: int) -> Lineup:
     provers = (
         lineup.provers[number::runs] if lineup.searchers else lineup.provers
     )  # there must be something to do
-    return Lineup(lineup.rules[number::runs], provers, lineup.searchers)
+    return lineup._replace(rules=lineup.rules[number::runs], provers=provers)
 
 
 def slow(problem: Problem, ops: int = LARGE) -> bool:

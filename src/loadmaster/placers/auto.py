@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from loadmaster.cores import allowed_cores
 from loadmaster.errors import InfeasibleError, NoPlacementError, UndecidedError
 from loadmaster.placers._lineup import HUGE, LARGE, Lineup, lineup_of, part_of, slow
 from loadmaster.placers.frame.board import Board, board_of, using
@@ -43,6 +44,10 @@ FIRST = 0.3
 POLISH = 0.01
 """Share of the budget that is kept for the last touch."""
 
+SINCE = 0.5
+"""Share of the time after which large graphs are proved something about, where there is one core alone."""
+LAST = 0.2
+"""Share of the time, at its end, in which no rule begins any more."""
 RULES = 0.25
 """Share of the time after which rules that have not had their turn yet take turns with the searchers."""
 TURNS = 30
@@ -52,6 +57,8 @@ SHORTEST, LONGEST = 0.1, 2.0
 EPISODE = 2.0
 """Seconds (or an eighth of the time) after which a searcher begins anew from the best placement known to all; each
 episode is half as long again as the one before."""
+LONG = 8.0
+"""Seconds that an episode of the search by groups has at least: large graphs take some to be put into groups."""
 SOME = 1000
 """Ops from which on that has as much time as all other searchers."""
 AT_ONCE = 1000.0
@@ -168,9 +175,16 @@ class _Run:
         )
         self.stopped = "finished"
         self.lanes: list[threading.Thread] = []
+        self.constructed = threading.Event()
+        """The rules have had their time."""
         self.simulated = evaluator is None or isinstance(evaluator, SimulatedEvaluator)
         self.failures: list[BaseException] = []
         self.vain: NoPlacementError | None = None
+
+    @property
+    def whole(self) -> float:
+        """Seconds of the whole run."""
+        return self.budget.seconds if self.budget.seconds is not None else SECONDS
 
     @property
     def seconds(self) -> float:
@@ -285,8 +299,7 @@ class _Run:
 
     def side_by_side(self, lineup: Lineup) -> None:
         """One thread proves, another applies rules; every searcher has a thread of its own and waits for its turns."""
-        whole = self.budget.seconds if self.budget.seconds is not None else SECONDS
-        length = min(max(whole / TURNS, SHORTEST), LONGEST)
+        length = min(max(self.whole / TURNS, SHORTEST), LONGEST)
         self.turns = Turns(
             length, lambda: self.board.closed or self.seconds_left <= 0, left=lambda: self.seconds_left
         )
@@ -328,19 +341,29 @@ class _Run:
 
     def _prove(self, lineup: Lineup) -> None:
         self.board.prove(lower_bound(self.problem), "")
+        # On large graphs provers take seconds to prepare, which would keep rules and, on one core, groups waiting.
+        since = SINCE * self.whole if len(allowed_cores()) == 1 else 0.0
+        while self.problem.n > LARGE and self.seconds_left > 0 and not self.board.closed:
+            if self.constructed.wait(0.05) and self.seconds >= since:
+                break
+            time.sleep(0.02)
+        brief, part = lineup.brief or (None, 1.0)
         for prover in lineup.provers:
             if self.seconds_left <= 0:
                 break
-            self.member(prover, Budget(seconds=self.seconds_left), self.seed)
+            share = part if prover == brief and prover != lineup.provers[-1] else 1.0
+            self.member(prover, Budget(seconds=share * self.seconds_left), self.seed)
         if not slow(self.problem):  # there the two walks of one member are better off with a core each
             self.turns.widen(2)
 
     def _construct(self, lineup: Lineup) -> None:
         """The rules, then the searchers, each in a thread; rules that are late take turns with them."""
         late: list[Placer] = list(lineup.rules)
-        whole = self.budget.seconds if self.budget.seconds is not None else SECONDS
-        while late and self.seconds_left > 0 and (self.seconds < RULES * whole or self.board.best is None):
+        while (
+            late and self.seconds_left > 0 and (self.seconds < RULES * self.whole or self.board.best is None)
+        ):
             self.member(late.pop(0), Budget(seconds=self.seconds_left), self.seed)
+        self.constructed.set()
         for number, placer in enumerate((*lineup.searchers, *late)):
             if self.board.closed or self.seconds_left <= 0:
                 return
@@ -351,12 +374,20 @@ class _Run:
     def _search(self, lineup: Lineup, placer: Placer, number: int) -> None:
         """One searcher, from the best placement known to all, again and again; a construction once."""
         groups = isinstance(placer, Multilevel)  # it loses what it has built up when it begins anew
-        weight = self._weight(lineup) if groups else AT_ONCE if placer in lineup.rules else 1.0
-        turn = self.turns.join(placer.name, weight)
+        late = placer in lineup.rules
+        weight = self._weight(lineup) if groups else AT_ONCE if late else 1.0
+        turn = self.turns.join(placer.name, weight, passing=late)
+        if (
+            late and self.seconds_left < LAST * self.whole
+        ):  # some hold the interpreter for seconds on large graphs
+            self.turns.leave(turn)
+            return
         endless = getattr(placer, "unlimited", Budget()) != Budget()
         try:
             episode = 0
             part = (3 if self.problem.n > LARGE and not slow(self.problem, HUGE) else 1) if groups else 8
+            if groups and self.seconds_left < part * LONG:
+                part = 1
             length = max(EPISODE, self.seconds_left / part)
             while self.seconds_left > 0 and not self.board.closed:
                 limit = Budget(seconds=min(length, self.seconds_left) if endless else self.seconds_left)
@@ -372,7 +403,7 @@ class _Run:
     def _weight(self, lineup: Lineup) -> float:
         """Of the search by groups: on graphs of some size as much as all others together, because it begins slowly."""
         others = max(len(lineup.searchers) - 1, 1)
-        if slow(self.problem):
+        if self.problem.n > LARGE:
             return 3.0 * others
         return float(others) if self.problem.n >= SOME else 3.0
 

@@ -6,9 +6,10 @@ plans. An engine has a folder of its own (:mod:`~loadmaster.runtime.openvino`,
 :class:`ModelHost`, which is that worker's end, and a :class:`MeasuredEvaluator`.
 """
 
+from loadmaster.cores import allowed_cores
 from loadmaster.graph import draw_input
 from loadmaster.runtime._cache import Cache, model_hash
-from loadmaster.runtime._cores import allowed_cores, busy_ticks, calmest_core, end_with_parent
+from loadmaster.runtime._cores import busy_ticks, calmest_core, end_with_parent
 from loadmaster.runtime._engines import ENGINES, engine
 from loadmaster.runtime._evaluator import MeasuredEvaluator, Result
 from loadmaster.runtime._flow import Flow, Job

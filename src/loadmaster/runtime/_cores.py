@@ -1,4 +1,4 @@
-"""The cores of this machine: which this process may use, which is calm, and keeping to some of them.
+"""The cores of this machine: which of them is calm, and keeping to some of them.
 
 Pinning and the time that a process waited for a core are Linux's. Elsewhere models are placed, but not measured.
 """
@@ -14,9 +14,10 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from loadmaster.cores import allowed_cores
 from loadmaster.errors import UnsupportedError
 
-__all__ = ["allowed_cores", "busy_ticks", "calmest_core", "end_with_parent", "pin", "require_pinning"]
+__all__ = ["busy_ticks", "calmest_core", "end_with_parent", "pin", "require_pinning"]
 
 DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
@@ -26,13 +27,6 @@ def end_with_parent(how: signal.Signals = signal.SIGKILL) -> None:
     """Have this process end, by a signal, when the one that started it is gone, however it went."""
     with contextlib.suppress(OSError, AttributeError):  # Linux only; elsewhere the end of the input does it
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, how)
-
-
-def allowed_cores() -> list[int]:
-    """The cores that this process may use, in ascending order."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def require_pinning() -> None:

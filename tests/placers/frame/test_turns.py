@@ -79,6 +79,15 @@ def test_a_member_expects_its_share_of_what_is_left() -> None:
     assert heavy.expected == 0.0
 
 
+def test_nobody_expects_less_time_because_of_a_member_that_passes() -> None:
+    turns = Turns(1.0, lambda: True, clock=lambda: 0.0, left=lambda: 100.0)
+    groups = turns.join("groups", 3.0)
+    turns.join("rule", 1000.0, passing=True)
+    assert groups.expected == 100.0
+    turns.join("other")
+    assert groups.expected == 75.0
+
+
 def test_the_heaviest_comes_first_and_whoever_works_in_vain_counts_less() -> None:
     turns = Turns(1.0, lambda: True)
     heavy, light, late = turns.join("heavy", 4.0), turns.join("light"), turns.join("a late rule", 1000.0)

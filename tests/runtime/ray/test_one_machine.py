@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 
 from loadmaster import api
 from loadmaster.cli import app
+from loadmaster.cores import allowed_cores
 from loadmaster.errors import InfeasibleError, InputError, RunError
 from loadmaster.graph.openvino import openvino_model
 from loadmaster.problem import Pipeline, Placement, evaluate
 from loadmaster.runtime import OverlapFit, cut, predict
-from loadmaster.runtime._cores import allowed_cores
 from loadmaster.runtime.openvino import DeviceSpec, cut_model, draw_inputs, parse_devices
 from loadmaster.runtime.ray import (
     Calls,

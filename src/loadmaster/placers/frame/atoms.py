@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
-from loadmaster.graph.order import csr_from_pairs, distinct_pairs, sum_by
+from loadmaster.graph.order import csr_from_pairs, distinct_pairs, sum_by, topological_order
 from loadmaster.problem import Concurrent, Pipeline, Problem, chain_arcs
 
 __all__ = ["Atoms", "atoms_of", "judges_peak", "make_atoms"]
@@ -37,6 +38,15 @@ class Atoms:
     successor: IntArray
     waiting: IntArray
     """(components,) number of predecessors."""
+
+    @cached_property
+    def order(self) -> IntArray:
+        """A topological order of the atoms."""
+        tail = np.repeat(np.arange(len(self.waiting), dtype=np.int32), np.diff(self.successor_ptr))
+        parts = topological_order(len(self.waiting), tail, self.successor)
+        place = np.empty(len(parts), np.int32)
+        place[parts] = np.arange(len(parts), dtype=np.int32)
+        return np.argsort(place[self.component], kind="stable").astype(np.int32)
 
 
 def atoms_of(problem: Problem) -> Atoms:

@@ -31,8 +31,10 @@ Clock = Callable[[], float]
 class Turn:
     """One member's share of the lanes."""
 
-    def __init__(self, turns: Turns, name: str, weight: float = 1.0) -> None:
+    def __init__(self, turns: Turns, name: str, weight: float = 1.0, passing: bool = False) -> None:
         self.name = name
+        self.passing = passing
+        """It will be done soon: nobody expects to have less time because of it."""
         self.weight = weight
         """Its fair share of the time, in those of a usual member."""
         self.waited = 0.0
@@ -107,7 +109,7 @@ class Turns:
     def expected(self, turn: Turn) -> float:
         """See :class:`Turn`: by weight at first, then by what it has had of the time so far."""
         had = turn.spent + max(self._clock() - turn.since, 0.0)
-        members = [*self._waiting, *self._running]
+        members = [member for member in (*self._waiting, *self._running) if not member.passing]
         fair = self._lanes * turn.weight / max(sum(member.weight for member in members), turn.weight)
         # As if it had had its fair share for some turns before.
         some = 4.0 * self.seconds
@@ -120,9 +122,9 @@ class Turns:
             self._lanes = lanes
             self._condition.notify_all()
 
-    def join(self, name: str, weight: float = 1.0) -> Turn:
+    def join(self, name: str, weight: float = 1.0, *, passing: bool = False) -> Turn:
         """A new member; it waits in line until its first turn."""
-        turn = Turn(self, name, weight)
+        turn = Turn(self, name, weight, passing)
         with self._condition:
             self._wait(turn)
         return turn

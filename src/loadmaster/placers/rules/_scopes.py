@@ -19,7 +19,6 @@ __all__ = ["experts", "scopes", "time_steps", "units"]
 UNIT = re.compile(r"(?:^|[/.])(?:stack|layer)s?[._]?(\d+)(?=[/.])")
 EXPERT = re.compile(r"(?:^|[/.])experts?[._]?(\d+)(?=[/.])")
 STEP = re.compile(r"[/.]t(\d+)(?=[/.])")
-SEPARATOR = re.compile(r"[/.]")
 
 
 def units(graph: Graph) -> IntArray:
@@ -59,9 +58,11 @@ def scopes(graph: Graph, depth: int | None = None) -> IntArray:
     """
     scope = np.empty(graph.n, np.int32)
     number: dict[str, int] = {}
+    unrolled, backward = time_steps(graph), graph.backward.tolist()
     for v in graph.topological_order.tolist():
-        parts = SEPARATOR.split(STEP.sub("", graph.names[v]).lstrip("/"))
-        own = 2 if graph.backward[v] and len(parts) > 2 else 1
-        path = "/".join(parts[:-own][:depth]) or graph.names[v]
+        name = graph.names[v]
+        parts = (STEP.sub("", name) if unrolled else name).lstrip("/").replace(".", "/").split("/")
+        own = 2 if backward[v] and len(parts) > 2 else 1
+        path = "/".join(parts[:-own][:depth]) or name
         scope[v] = number.setdefault(path, len(number))
     return scope

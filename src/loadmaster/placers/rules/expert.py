@@ -14,7 +14,6 @@ from loadmaster.placers.frame.feasible import atoms_of, repair
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.rules._scopes import experts, scopes, units
-from loadmaster.placers.rules.greedy import atom_order
 from loadmaster.problem import Placement, Problem, Serial
 
 __all__ = ["Expert", "balanced_cuts", "expert_candidates"]
@@ -109,7 +108,7 @@ def expert_candidates(problem: Problem, slack: float = 2.0) -> Iterator[IntArray
     if stage is None:
         stage = _by_block(problem, load, len(workers))
     yield _placed(problem, workers[stage], load)
-    order = atom_order(atoms)
+    order = atoms.order
     atom_stage = np.empty(atoms.count, np.int32)
     atom_load = np.asarray(np.bincount(atoms.of_op, load, atoms.count), np.float64)
     atom_stage[order] = balanced_cuts(atom_load[order], len(workers))
@@ -174,8 +173,7 @@ def _by_block(problem: Problem, load: FloatArray, devices: int) -> IntArray:
     while True:
         block = scopes(graph, depth)
         count = int(block.max()) + 1
-        finer = scopes(graph, depth + 1)
-        if count >= 4 * devices or int(finer.max()) + 1 == count:
+        if count >= 4 * devices or int(scopes(graph, depth + 1).max()) + 1 == count:
             break
         depth += 1
     return balanced_cuts(np.asarray(np.bincount(block, load, count), np.float64), devices)[block]

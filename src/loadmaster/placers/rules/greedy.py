@@ -11,7 +11,6 @@ import numpy as np
 from numba import njit
 
 from loadmaster.arrays import IntArray
-from loadmaster.graph.order import topological_order
 from loadmaster.placers.frame.feasible import (
     Atoms,
     atoms_of,
@@ -23,7 +22,7 @@ from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.rules.heft import list_schedule
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
 
-__all__ = ["Greedy", "atom_order", "greedy_candidates"]
+__all__ = ["Greedy", "greedy_candidates"]
 
 
 @dataclass(frozen=True)
@@ -76,15 +75,6 @@ def _rules(problem: Problem) -> Iterator[IntArray]:
             yield from _fill_accelerators(problem, atoms)
 
 
-def atom_order(atoms: Atoms) -> IntArray:
-    """A topological order of the atoms."""
-    tail = np.repeat(np.arange(len(atoms.waiting), dtype=np.int32), np.diff(atoms.successor_ptr))
-    parts = topological_order(len(atoms.waiting), tail, atoms.successor)
-    place = np.empty(len(parts), np.int32)
-    place[parts] = np.arange(len(parts), dtype=np.int32)
-    return np.argsort(place[atoms.component], kind="stable").astype(np.int32)
-
-
 def _cheapest_inputs(problem: Problem) -> IntArray:
     """Each op in topological order where its own time plus the transfers of its inputs are least."""
     graph, atoms = problem.graph, atoms_of(problem)
@@ -108,14 +98,24 @@ def _cheapest_inputs(problem: Problem) -> IntArray:
 
 def _heaviest_first(problem: Problem, atoms: Atoms) -> IntArray:
     """Longest processing time first: each atom to the device that stays least loaded."""
-    at = np.empty(atoms.count, np.int32)
     time = np.where(atoms.allowed, atoms.time, np.inf)
-    load = np.zeros(problem.devices)
-    for a in np.argsort(-time.min(axis=1), kind="stable").tolist():
-        d = int((load + time[a]).argmin())
-        at[a] = d
-        load[d] += time[a, d]
+    at: IntArray = _least_loaded(np.argsort(-time.min(axis=1), kind="stable"), time)
     return at[atoms.of_op]
+
+
+@njit(cache=True, nogil=True)
+def _least_loaded(order, time):  # type: ignore[no-untyped-def]
+    """(atoms,) one after another to the device that stays least loaded, the first of equal ones."""
+    at = np.zeros(len(time), np.int32)
+    load = np.zeros(time.shape[1])
+    for a in order:
+        best = 0
+        for d in range(1, len(load)):
+            if load[d] + time[a, d] < load[best] + time[a, best]:
+                best = d
+        at[a] = best
+        load[best] += time[a, best]
+    return at
 
 
 def _equal_stretches(problem: Problem, atoms: Atoms, steps: int = 24) -> Iterator[IntArray]:
@@ -125,7 +125,7 @@ def _equal_stretches(problem: Problem, atoms: Atoms, steps: int = 24) -> Iterato
     Where atoms have no choice (inputs, which are on the host), also with these set aside: they would end
     stretches.
     """
-    order = atom_order(atoms)
+    order = atoms.order
     time = np.where(atoms.allowed, atoms.time, np.inf)
     usable = np.flatnonzero(atoms.allowed.any(axis=0))
     speed = np.where(np.isfinite(time), time, 0.0).sum(axis=0) / np.maximum(np.isfinite(time).sum(axis=0), 1)
@@ -179,7 +179,7 @@ def _fill_accelerators(problem: Problem, atoms: Atoms) -> Iterator[IntArray]:
     """
     pool = np.flatnonzero(problem.pool)
     accelerators = np.flatnonzero(~problem.pool & atoms.allowed.any(axis=0))
-    order = atom_order(atoms)
+    order = atoms.order
     cpu = (
         np.where(atoms.allowed[:, pool].any(axis=1), pool[atoms.allowed[:, pool].argmax(axis=1)], -1)
         if len(pool)

@@ -13,7 +13,6 @@ from loadmaster.arrays import IntArray
 from loadmaster.placers.frame.constructed import Construction, allowed_and_repaired
 from loadmaster.placers.frame.feasible import atoms_of
 from loadmaster.placers.rules._memory_fill import accelerators_first, fill_by_memory
-from loadmaster.placers.rules.greedy import atom_order
 from loadmaster.problem import Placement, Problem
 
 __all__ = ["MTopo"]
@@ -48,7 +47,7 @@ def _candidates(problem: Problem) -> Iterator[Placement]:
         return
     sequence = accelerators_first(problem)
     total, largest = float(atoms.memory.sum()), float(atoms.memory.max())
-    order = atom_order(atoms)
+    order = atoms.order
     for some in (sequence[~problem.pool[sequence]], sequence):
         if len(some):
             limit = np.minimum(problem.capacity, total / len(some) + largest)

@@ -71,10 +71,11 @@ def windows_of(contracted: Contracted) -> Windows:
     weight: list[FloatArray] = []
     load: list[int] = []
     rooms: tuple[list[FloatArray], list[FloatArray]] = ([], [])
+    everywhere = _fitting_time(contracted)
     for chosen in (list(c) for size in sizes for c in combinations(range(kinds), size)):
         others = np.delete(np.arange(kinds), chosen)
         applies = [(count[:, others] == 0).all(axis=1) for count in counts]
-        time = tables.time.reshape(contracted.atoms, kinds, tables.loads)[:, chosen]
+        time = everywhere[:, chosen]
         stuck = np.isinf(time[:, :, 0]).all(axis=1)
         if stuck.any():
             weight.append(stuck.astype(float))
@@ -100,10 +101,18 @@ def windows_of(contracted: Contracted) -> Windows:
         left=np.array(rooms[0]).reshape(len(load), contracted.states),
         used=np.array(rooms[1]).reshape(len(load), contracted.states),
         load=np.array(load, np.int32),
-        largest=tables.time.reshape(contracted.atoms, kinds, tables.loads)
-        .min(axis=1, initial=np.inf)
-        .max(axis=0, initial=0.0),
+        largest=everywhere.min(axis=1, initial=np.inf).max(axis=0, initial=0.0),
     )
+
+
+def _fitting_time(contracted: Contracted) -> FloatArray:
+    """(N, K, L) seconds of each atom by kind, infinite where it needs more memory than there is."""
+    tables = contracted.tables
+    time = tables.time.reshape(contracted.atoms, len(contracted.kinds), tables.loads)
+    if not tables.crowded:
+        return time
+    fits = tables.memory[:, None] <= tables.capacity * (1 + SLACK)
+    return np.where(fits[:, :, None], time, np.inf)
 
 
 def chain_bound(contracted: Contracted) -> Bound:

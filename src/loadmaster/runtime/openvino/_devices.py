@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from loadmaster.cores import allowed_cores
 from loadmaster.errors import InputError
 from loadmaster.files import parse_toml, read_text, shown
 from loadmaster.graph.openvino import one_line, openvino
 from loadmaster.hardware import Device
-from loadmaster.runtime._cores import allowed_cores
 from loadmaster.runtime._pace import paced
 
 __all__ = [

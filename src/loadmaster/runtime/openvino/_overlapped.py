@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loadmaster.cores import allowed_cores
 from loadmaster.errors import RunError
 from loadmaster.graph.openvino import one_line
-from loadmaster.runtime._cores import allowed_cores
 from loadmaster.runtime._deadline import check_deadline
 from loadmaster.runtime._flow import Flow, Job, Request
 from loadmaster.runtime._host import Arrays, Span

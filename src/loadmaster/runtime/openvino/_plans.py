@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from loadmaster.cores import allowed_cores
 from loadmaster.errors import InputError, RunError
 from loadmaster.graph import Network, load_onnx, load_openvino
 from loadmaster.graph.openvino import openvino_model
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, ExecutionModel, Pipeline, Serial
-from loadmaster.runtime._cores import allowed_cores
 from loadmaster.runtime._lint import Finding, lint
 from loadmaster.runtime._plan_runs import Line, PlanRun, measuring, pieces_of
 from loadmaster.runtime._session import SAMPLES, SECONDS

@@ -8,6 +8,7 @@ import platform
 from pathlib import Path
 
 from loadmaster import __version__
+from loadmaster.cores import allowed_cores
 
 __all__ = ["machine", "versions"]
 
@@ -15,7 +16,7 @@ LIBRARIES = ("numpy", "numba", "ortools", "highspy", "pymetis", "torch", "openvi
 
 
 def machine() -> str:
-    """Processor, cores and system."""
+    """Processor, cores (those that this process may use, if fewer) and system."""
     name = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -24,7 +25,10 @@ def machine() -> str:
                 break
     except OSError:
         pass
-    return f"{name}, {os.cpu_count()} cores, {platform.system()}"
+    cores = os.cpu_count() or 1
+    usable = len(allowed_cores())
+    used = f"{usable} of {cores} cores" if usable < cores else f"{cores} core{'s' if cores > 1 else ''}"
+    return f"{name}, {used}, {platform.system()}"
 
 
 def versions() -> str:

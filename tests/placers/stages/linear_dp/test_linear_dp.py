@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -19,7 +20,7 @@ from loadmaster.hardware import Cluster, Device
 from loadmaster.placers import Budget, Search
 from loadmaster.placers.stages._chain import chain_loads
 from loadmaster.placers.stages._contraction import contract, without_weightless
-from loadmaster.placers.stages._windows import windows_of
+from loadmaster.placers.stages._windows import chain_bound, windows_of
 from loadmaster.placers.stages.linear_dp import LinearDp
 from loadmaster.placers.stages.linear_dp._kernel import best_cut
 from loadmaster.placers.stages.linear_dp._orders import some_order
@@ -45,6 +46,30 @@ def test_the_answer_is_feasible_and_its_bound_valid(seed: int, model: Pipeline) 
     assert evaluation.feasible, evaluation.why
     assert found.cost == pytest.approx(evaluation.cost, rel=1e-12)
     assert found.bound <= best <= found.cost * (1 + 1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, model=st.sampled_from(MODELS), room=st.floats(0.3, 1.2))
+def test_with_short_memory_the_bound_by_atoms_is_valid(seed: int, model: Pipeline, room: float) -> None:
+    problem = random_problem(seed, model)
+    assume(small_enough(problem))
+    shares = np.random.default_rng(seed).uniform(0.2, 1.0, problem.devices)
+    problem = dataclasses.replace(problem, capacity=np.ceil(room * problem.memory.sum() * shares))
+    contracted = contract(problem)
+    assume(contracted.kinds)
+    assert chain_bound(contracted).value <= least_cost(problem) * (1 + 1e-9)
+
+
+def test_an_atom_takes_what_it_takes_where_it_fits() -> None:
+    graph = layered(4, width=1)
+    cluster = Cluster("two", (Device("cpu", "cpu"), Device("acc", "acc")))
+    time = np.array([[8.0, 1.0]] * 4)
+    problem = Problem.make(
+        graph, cluster, Pipeline("chain"), time=time, memory=np.full(4, 10.0), colocation=[range(4)]
+    )
+    assert chain_bound(contract(problem)).value == pytest.approx(4.0)
+    short = dataclasses.replace(problem, capacity=np.array([np.inf, 39.0]))
+    assert chain_bound(contract(short)).value == pytest.approx(32.0)
 
 
 @settings(max_examples=60, deadline=None)

@@ -22,7 +22,7 @@ from loadmaster.placers.frame.search import Budget
 from loadmaster.placers.learned.gdp._decoder import LoadDecoder, Schedule, TimeDecoder, hidden_of
 from loadmaster.placers.learned.gdp._features import along_of
 from loadmaster.placers.learned.gdp._weights import parts_of
-from loadmaster.placers.rules.greedy import _heaviest_first, atom_order
+from loadmaster.placers.rules.greedy import _heaviest_first
 from loadmaster.placers.stages.linear_dp import LinearDp
 from loadmaster.problem import Pipeline, Placement, Problem, Serial
 from loadmaster.problem.coarsening import Coarsening, coarsen
@@ -261,7 +261,7 @@ def _stretches(problem: Problem, most: int | None = None) -> list[IntArray]:
     mine = np.where(finite, atoms.time, 0.0).sum(axis=0)[usable]
     speed = 1.0 / np.maximum(mine, max(float(mine.max(initial=0.0)) * 1e-6, 1e-300))
     contiguous = isinstance(problem.model, Pipeline) and problem.model.contiguity != "none"
-    order = atom_order(atoms) if contiguous else np.argsort(along_of(problem), kind="stable")
+    order = atoms.order if contiguous else np.argsort(along_of(problem), kind="stable")
     # Atoms without a choice go where they must, and their work does not count.
     choice = atoms.allowed.sum(axis=1) > 1
     count = np.maximum(finite.sum(axis=1), 1)

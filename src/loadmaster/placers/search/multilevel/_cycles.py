@@ -40,8 +40,9 @@ SHARE = 0.3
 """Part of what is left of the budget that one level may take."""
 FREE, CALM, FIRST_SHARE = 200, 0.25, 0.6
 """Where there is no level of all atoms, the first cycle: its number of groups, its patience, its part of the budget."""
-MOVES = 300
-"""It is left out where it has no room for so many moves: it begins at a worse placement than the best known."""
+MOVES, FEWEST_MOVES = 300, 60
+"""Moves for so many groups: with less room it has fewer groups. With the least it is left out, since it begins at a
+worse placement than the best known."""
 
 
 def sizes_of(atoms: int, levels: tuple[int, ...]) -> list[int]:
@@ -61,8 +62,9 @@ class Cycles:
     Every other cycle makes its groups freely and begins near the best placement; the cycles between only put atoms
     together that are on one device there, so that they begin exactly at it. Without the finest level, where a move
     costs too much to be spent on a single atom, the first cycle is of the first sort, with one level of some 200
-    groups, and has most of the time. All others are of the second sort, of one level and short: one descent among some
-    number of groups between the smallest and the largest level, each time others.
+    groups (fewer where there is little time), and has most of the time. All others are of the second sort, of one
+    level and short: one descent among some number of groups between the smallest and the largest level, each time
+    others.
     """
 
     def __init__(
@@ -157,8 +159,9 @@ class Cycles:
         search, atoms = self._search, atoms_of(self._problem)
         assert search.best is not None
         self._here = self.best if self.best_cost <= search.cost else search.best.device
-        if self._fresh and self._sizes and self._room_for_first():
-            made = self._acyclic([min(max(FREE, self._sizes[0]), self._sizes[-1])])
+        moves = self._moves_of_first() if self._fresh and self._sizes else 0.0
+        if moves >= FEWEST_MOVES:
+            made = self._acyclic([_within(self._sizes, FREE * moves / MOVES)])
             if made:
                 self._levels = [self._made(made[0])]
                 return
@@ -181,14 +184,15 @@ class Cycles:
         keep = [i for i, (few, more) in enumerate(pairwise(counts)) if few <= 0.8 * more]
         self._levels = [self._made(groups[i]) for i in (*keep, len(groups) - 1)]
 
-    def _room_for_first(self) -> bool:
+    def _moves_of_first(self) -> float:
+        """Moves that the first cycle has room for."""
         search = self._search
         if search.budget.evaluations is not None:
-            return FIRST_SHARE * search.evaluations_left >= MOVES
+            return FIRST_SHARE * search.evaluations_left
         self._check.evaluate_batch(self._here)  # the first one prepares what the others use
         began = search.seconds
         self._check.evaluate_batch(self._here)
-        return FIRST_SHARE * search.seconds_expected >= MOVES * (search.seconds - began)
+        return FIRST_SHARE * search.seconds_expected / max(search.seconds - began, 1e-9)
 
     def _rated(self, rating: Rating, at: IntArray | None) -> list[IntArray]:
         """(atoms,) groups, the coarsest first: each level is made from the finer one."""
@@ -223,6 +227,11 @@ class Cycles:
     def _look_at_clock(self) -> None:
         if self._search.out_of_time():
             raise OutOfBudget
+
+
+def _within(sizes: list[int], wanted: float) -> int:
+    """So many groups, but no fewer than the coarsest level has, nor more than the finest or :data:`FREE`."""
+    return int(min(max(wanted, sizes[0]), sizes[-1], max(FREE, sizes[0])))
 
 
 class _Once:

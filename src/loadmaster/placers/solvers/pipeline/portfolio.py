@@ -24,6 +24,7 @@ __all__ = [
     "SolverName",
     "first_part",
     "solve_with",
+    "too_large",
     "unsolvable",
 ]
 
@@ -47,6 +48,11 @@ def unsolvable(problem: Problem) -> str | None:
     if model.contiguity == "chain":
         return "contiguity chain has a better exact method: use ideal-dp (or linear-dp where it has too many ideals)"
     return None
+
+
+def too_large(problem: Problem) -> bool:
+    """Whether no 0/1 program is made: it has too many clauses, or there is none for the problem."""
+    return unsolvable(problem) is not None or size_of(problem) > MAX_CLAUSES
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ def solve_with(
     """Run the solvers for the rest of the budget; False if the program is too large, or none for them."""
     problem = search.problem
     assert search.best is not None
-    if unsolvable(problem) is not None or size_of(problem) > MAX_CLAUSES:
+    if too_large(problem):
         return False
     program = program_of(problem, search.cost)
     solvers: list[Solver] = []
