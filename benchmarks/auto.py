@@ -1,263 +1,231 @@
-"""``auto`` against its members and all other methods, alone with the same seconds.
+"""``auto`` against its members and other methods: what the rows of the benchmark say about the portfolio.
 
-    python -m benchmarks.auto --rows auto.jsonl                     # everything: hours; the same command goes on
-    python -m benchmarks.auto --rows auto.jsonl --only gnmt --methods auto,multilevel
-    python -m benchmarks.auto --rows auto.jsonl --sets zoo --repeat 3
-    python -m benchmarks.auto --rows sample.jsonl --sets zoo --sample 27 --seconds 10   # half an hour
+    loadmaster bench run --budget 10s --seeds 3 -o rows.jsonl       # measures; hours; the same command goes on
+    python -m benchmarks.auto rows.jsonl                            # reads
+    python -m benchmarks.auto docs/benchmark/*.jsonl --plot docs/images/auto-time.svg
 
-The cases are a plain list: the published workloads under the models they were published for (42), the zoo under three
-execution models (72), and graphs of 50,000 to 1,000,000 ops (12). On :data:`DRAWN` of them all methods run. The budget
-is 10 seconds, 30 above 5,000 ops; the machine should be otherwise idle. ``--sample`` draws some of the cases by a fixed
-seed, as many of each execution model, and runs the strongest members only (:data:`STRONGEST`).
+Every method ran alone, with the same seconds on the same cores. Of several seeds the median counts.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmarks.comparisons import ZOO
-from loadmaster import api
-from loadmaster.files import add_limits
-from loadmaster.placers import PLACERS
-from loadmaster.problem import Problem
-from loadmaster.studies import Case, Page, Row, Scope, Study, number, percent, placed
+from loadmaster import bench
+from loadmaster.errors import LoadmasterError
+from loadmaster.studies import Page, Row, number, percent, require_plots
 
-__all__ = ["LARGE", "STUDY", "Instance", "instances"]
+__all__ = ["Line", "lines", "main", "quality"]
 
-SECONDS, MORE_SECONDS, MANY = 10.0, 30.0, 5000
-"""The budget, and what it is above so many ops."""
+MANY = 5000
+"""Ops from which on a graph is large."""
+NEAR, FAR = 0.005, 0.02
+"""How much worse than the best other method ``auto`` may be, on nearly all instances and on every instance."""
 ALLOWED = (0.05, 0.5)
 """Over the deadline: a share of it, and seconds."""
-DRAWN, DRAWN_BY = 20, 21
-"""Cases on which all methods run, and the seed they are drawn by."""
-NEAR, FAR = 0.005, 0.02
-"""How much worse than the best other method ``auto`` may be, on nearly all cases and on every case."""
-
-GPT = "gpt2?seq=64&width=64&heads=4&vocabulary=1000&training=1&layers="
-LARGE = (
-    ("layered-50000", "4acc+1cpu"), ("layered-200000", "4acc+1cpu"), ("layered-1000000", "4acc+1cpu"),
-    (f"{GPT}750", "p100-4"), (f"{GPT}2900", "p100-4"), (f"{GPT}14500", "p100-4"),
-)  # fmt: skip
-"""Model and cluster: of 50,000 to 1,000,000 ops."""
-
-SEARCHES = ("local-search", "annealing", "multilevel", "gdp", "gdp+ls")
-MEMBERS = {
-    "serial": ("min-cut", *SEARCHES),
-    "concurrent": ("heft", "lookahead", "expert", "beam", "cp-sat", *SEARCHES),
-    "pipeline": ("segments", "expert", "frontier", "exact", *SEARCHES),
-    "chain": ("ideal-dp", "linear-dp", *SEARCHES),
-    "offload": ("calls", "cp-sat", *SEARCHES),
-}
-"""What runs beside ``auto``, by execution model; a method that does not support a problem leaves a dash."""
-STRONGEST = {
-    "serial": ("min-cut", "local-search", "gdp+ls"),
-    "concurrent": ("beam", "multilevel", "local-search", "gdp", "gdp+ls"),
-    "pipeline": ("frontier", "multilevel", "local-search", "gdp", "gdp+ls"),
-    "chain": ("ideal-dp", "linear-dp", "gdp+ls"),
-    "offload": ("calls", "local-search", "gdp+ls"),
-}
-"""The same for a sample: whose placements ``auto`` mostly returns, and the learned start with local search."""
+WORST = 1.5
+"""The plot ends here: a method without an answer counts as much."""
+SHOWN = 5
+"""Methods in a panel of the plot, the best at the end."""
 
 
-@dataclass(frozen=True)
-class Instance:
-    """A problem by name: what it is made of, and what it is part of."""
+class Line:
+    """What is known about one instance."""
 
-    name: str
-    source: str
-    kind: str
-    """A key of :data:`MEMBERS`."""
-    part: str
-    cluster: str | None = None
-    contiguity: str | None = None
+    def __init__(self, name: str, rows: Sequence[Row]) -> None:
+        self.instance = bench.instances()[name]
+        model = self.instance.model
+        self.model = model if model.startswith("pipeline:") else model.partition(":")[0]
+        self.methods: dict[str, float] = {}
+        for method in dict.fromkeys(row["method"] for row in rows):
+            runs = [row for row in rows if row["method"] == method and not row.get("unsupported")]
+            if runs:
+                costs = [math.inf if row.get("cost") is None else row["cost"] for row in runs]
+                self.methods[method] = median(costs)
+        self.mine = [row for row in rows if row["method"] == "auto"]
+        self.cost = self.methods.get("auto", math.inf)
+        others = {method: cost for method, cost in self.methods.items() if method != "auto"}
+        self.by = min(others, key=others.__getitem__, default="")
+        self.best = others.get(self.by, math.inf)
+        self.ratio = self.cost / self.best if math.isfinite(self.best) else None
+        proofs = [row for row in rows if row.get("bound")]
+        top = max(proofs, key=lambda row: row["bound"], default=None)
+        self.bound, self.proved_by = (top["bound"], top["method"]) if top else (0.0, "-")
+        own = max((row.get("bound") or 0.0 for row in self.mine), default=0.0)
+        if own >= self.bound * (1 - 1e-6):
+            self.proved_by = "auto"
+        self.gap = max(0.0, 1 - own / self.cost) if math.isfinite(self.cost) else None
+        self.best_gap = max(0.0, 1 - self.bound / min(self.cost, self.best)) if self.bound else None
+        share, seconds = ALLOWED
+        self.late = [
+            row["seconds_taken"] for row in self.mine
+            if (row.get("seconds_taken") or 0.0) > (1 + share) * row["seconds"] + seconds
+        ]  # fmt: skip
+        self.last = max((row["history"][-1][0] for row in self.mine if row.get("history")), default=0.0)
 
-    def make(self) -> Problem:
-        """The problem."""
-        if self.part == "large":
-            add_limits(["layers=2M"])  # networks built layer by layer usually end at 200,000 ops
-        model = "pipeline" if self.kind == "chain" else self.kind
-        settings = {"contiguity": self.contiguity} if self.contiguity else {}
-        return api.problem(self.source, self.cluster, None if self.cluster is None else model, **settings)
+    def cells(self) -> tuple[Any, ...]:
+        """A line of the table."""
+        return (
+            self.instance.name, self.instance.ops, _ms(self.cost), _ms(self.best), self.by or "-",
+            f"{self.ratio:.4f}" if self.ratio is not None else "-", percent(self.gap), percent(self.best_gap),
+            self.proved_by, number(self.last, 2),
+        )  # fmt: skip
 
 
-def instances(workloads: Path | None) -> Iterator[Instance]:
-    """All cases; without the folder of the workloads only those that are made here."""
-    for path in sorted(workloads.glob("msr/throughput/*/*.json")) if workloads else ():
-        for contiguity in ("chain", "device", "none"):
-            kind = "chain" if contiguity == "chain" else "pipeline"
-            name = f"{path.parent.name}/{path.stem}, {contiguity}"
-            yield Instance(name, str(path), kind, "workloads", contiguity=contiguity)
-    for path in sorted(workloads.glob("msr/latency/*/*.json")) if workloads else ():
-        yield Instance(f"{path.parent.name}/{path.stem}, offload", str(path), "offload", "workloads")
-    for model, cluster in ZOO:
-        for kind in ("serial", "concurrent", "pipeline"):
-            yield Instance(f"{model} on {cluster}, {kind}", f"zoo:{model}", kind, "zoo", cluster)
-    for model, cluster in LARGE:
-        for kind in ("concurrent", "pipeline"):
-            yield Instance(f"{model} on {cluster}, {kind}", f"zoo:{model}", kind, "large", cluster)
+def _ms(cost: float) -> str:
+    return number(1e3 * cost) if math.isfinite(cost) else "none"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    """What to run of all this."""
-    parser.add_argument("--sets", default="workloads,zoo,large", help="some of workloads, zoo, large")
-    parser.add_argument("--methods", default="", help="only these, by commas (default: auto and its members)")
-    parser.add_argument("--seconds", type=float, help="for all, instead of 10 and 30")
-    parser.add_argument("--repeat", type=int, default=1, help="seeds of auto (1)")
-    parser.add_argument(
-        "--sample", type=int, help="only so many cases, drawn, and only the strongest members"
+def lines(rows: Iterable[Row]) -> list[Line]:
+    """The instances on which ``auto`` ran by seconds, in the order of the suites."""
+    groups: dict[str, list[Row]] = {name: [] for name in bench.instances()}
+    for row in rows:
+        if row.get("seconds") is not None and row["instance"] in groups:
+            groups[row["instance"]].append(row)
+    return [Line(name, mine) for name, mine in groups.items() if any(row["method"] == "auto" for row in mine)]
+
+
+def short(told: Sequence[Line]) -> list[tuple[str, object]]:
+    """What was promised, and what came of it."""
+    facts: list[tuple[str, object]] = []
+    compared = [(line.ratio, line.instance.ops) for line in told if line.ratio is not None]
+    if compared:
+        ratios = [ratio for ratio, _ in compared]
+        near = sum(ratio <= 1 + NEAR for ratio in ratios)
+        facts.append((f"at most {100 * NEAR} % worse than the best other", f"{near} of {len(ratios)}"))
+        facts.append((f"over {100 * FAR:g} % worse", sum(ratio > 1 + FAR for ratio in ratios)))
+        facts.append(("worst", f"{max(ratios):.4f}"))
+        facts.append(("geometric mean", f"{math.exp(mean(map(math.log, ratios))):.4f}"))
+        many = [ratio for ratio, ops in compared if ops > MANY]
+        if many:
+            facts.append(
+                (
+                    f"above {MANY:,} ops, geometric mean",
+                    f"{math.exp(mean(map(math.log, many))):.4f} ({len(many)})",
+                )
+            )
+    late = [seconds for line in told for seconds in line.late]
+    runs = sum(len(line.mine) for line in told)
+    facts.append(
+        (
+            "over the deadline by more than promised",
+            f"{len(late)} of {runs}" + (f", worst {max(late):.2f} s" if late else ""),
+        )
     )
+    for model in dict.fromkeys(line.model for line in told):
+        for title, gaps in (
+            (f"gap of `auto`, {model}", [line.gap for line in told if line.model == model]),
+            (
+                f"gap of the best of all, {model}",
+                [line.best_gap for line in told if line.model == model],
+            ),
+        ):
+            known = [gap for gap in gaps if gap is not None]
+            if known:
+                facts.append((title, f"median {percent(median(known))}, worst {percent(max(known))}"))
+    return facts
 
 
-def sampled(given: Sequence[Instance], count: int) -> list[Instance]:
-    """Cases drawn by seed, as many of each execution model as there are (or one more), in the order given."""
-    draw = random.Random(DRAWN_BY)
-    piles = {kind: [g for g in given if g.kind == kind] for kind in MEMBERS}
-    for pile in piles.values():
-        draw.shuffle(pile)
-    chosen: set[str] = set()
-    while len(chosen) < min(count, len(given)):
-        for pile in piles.values():
-            if pile and len(chosen) < count:
-                chosen.add(pile.pop().name)
-    return [g for g in given if g.name in chosen]
-
-
-def cases(scope: Scope) -> list[Case]:
-    """``auto`` on everything first, then the members, then all methods on the cases that are drawn."""
-    everything = list(instances(scope.workloads))
-    drawn = set(
-        random.Random(DRAWN_BY).sample([given.name for given in everything], min(DRAWN, len(everything)))
-    )
-    chosen = [g for g in everything if g.part in scope["sets"].split(",") and scope.only in g.name]
-    few = scope["sample"] is not None
-    chosen = sampled(chosen, scope["sample"]) if few else chosen
-    wanted = scope["methods"].split(",") if scope["methods"] else []
-    found = []
-    for stage in range(3):
-        for given in chosen:
-            others = [name for name in PLACERS if name != "auto" and name not in MEMBERS[given.kind]]
-            runs: Sequence[tuple[str, int]] = (
-                [("auto", seed) for seed in range(scope["repeat"])],
-                [(name, 0) for name in (STRONGEST if few else MEMBERS)[given.kind]],
-                [(name, 0) for name in others] if given.name in drawn and not few else [],
-            )[stage]
-            for method, seed in runs:
-                if not wanted or method in wanted:
-                    key: Row = {"case": given.name, "method": method, "seed": seed, "given": scope["seconds"]}
-                    found.append(Case(key, partial(_run, given, method, seed, scope["seconds"])))
+def quality(rows: Sequence[Row], best: Mapping[str, float], times: Sequence[float]) -> dict[str, list[float]]:
+    """For each method the geometric mean of cost / best known after so many seconds, at most :data:`WORST`."""
+    found = {}
+    for method in dict.fromkeys(row["method"] for row in rows):
+        runs = [row for row in rows if row["method"] == method and not row.get("unsupported")]
+        curves = [[_after(row, best[row["instance"]], at) for row in runs] for at in times]
+        if runs:
+            found[method] = [math.exp(mean(map(math.log, curve))) for curve in curves]
     return found
 
 
-@lru_cache(maxsize=1)
-def _problem(given: Instance) -> Problem:
-    return given.make()
+def _after(row: Row, best: float, at: float) -> float:
+    """What a run had by then."""
+    costs = [cost for seconds, _, cost in row.get("history", ()) if seconds <= at]
+    if row.get("cost") is not None and (row.get("seconds_taken") or 0.0) <= at:
+        costs.append(row["cost"])
+    if not costs:
+        return WORST
+    return min(WORST, min(costs) / best) if best > 0 else 1.0
 
 
-def _run(given: Instance, method: str, seed: int, seconds: float | None) -> Mapping[str, Any]:
-    problem = _problem(given)
-    budget = seconds or (MORE_SECONDS if problem.n > MANY else SECONDS)
-    began = time.perf_counter()
-    row = placed(problem, method, budget=budget, seed=seed)
-    wall = time.perf_counter() - began
-    return {"kind": given.kind, "part": given.part, "ops": problem.n, "budget": budget, "wall": wall, **row}
+def plot(rows: Sequence[Row], target: Path) -> None:
+    """Quality over time, a panel for each suite."""
+    require_plots()
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    best = {name: known.cost for name in bench.instances() if (known := bench.read_known(name)) is not None}
+    used = [row for row in rows if row.get("seconds") is not None and row["instance"] in best]
+    suites = {
+        name: [row for row in used if bench.instances()[row["instance"]].suite == name]
+        for name in bench.suites()
+    }
+    suites = {name: mine for name, mine in suites.items() if mine}
+    most = max(row["seconds"] for row in used)
+    times = [most * 10 ** (-2.5 * (1 - i / 60)) for i in range(61)]
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "auto", "font.size": 8}):
+        columns = min(3, len(suites))
+        figure = Figure(figsize=(3.6 * columns, 2.9 * -(-len(suites) // columns)))
+        for at, (name, mine) in enumerate(suites.items()):
+            axes = figure.add_subplot(-(-len(suites) // columns), columns, at + 1)
+            found = quality(mine, best, times)
+            chosen = sorted(found, key=lambda method: (method != "auto", found[method][-1]))[:SHOWN]
+            for method in chosen:
+                width = 2.2 if method == "auto" else 1.0
+                axes.plot(times, found[method], label=method, linewidth=width)
+            axes.set_xscale("log")
+            axes.set_title(name)
+            axes.set_xlabel("seconds")
+            axes.set_ylabel("cost / best known")
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.legend(frameon=False, fontsize=7)
+        figure.tight_layout()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(target, format="svg", metadata={"Date": None})
 
 
-# -- the page ------------------------------------------------------------------------------------------------
-
-
-def write(page: Page, scope: Scope, rows: Sequence[Row]) -> None:
-    """A line for each case, then what was promised and what came of it."""
-    known = [given.name for given in instances(scope.workloads)]
-    groups = {name: [row for row in rows if row["case"] == name] for name in known}
-    told = [_Told(name, mine) for name, mine in groups.items() if any(r["method"] == "auto" for r in mine)]
-    page.text(
-        f"Milliseconds; `auto` (median of its seeds) on {len(told)} of {len(known)} cases, "
-        f"with other methods beside it on {sum(line.best is not None for line in told)}."
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the rows, print the page."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.auto", description=(__doc__ or "").partition("\n")[0]
     )
-    page.table(
-        (
-            "case",
-            "ops",
-            "auto",
-            "best other",
-            "by",
-            "auto / other",
-            "bound",
-            "proved by",
-            "gap",
-            "last gain, s",
-            "s",
-        ),
-        [line.cells() for line in told],
-    )
-    compared = [line for line in told if line.ratio is not None]
-    facts: list[tuple[str, object]] = []
-    if compared:
-        ratios = [line.ratio or 0.0 for line in compared]
-        facts.append(
-            (f"at most {100 * NEAR} % worse", f"{sum(r <= 1 + NEAR for r in ratios)} of {len(ratios)}")
-        )
-        facts.append((f"over {100 * FAR:g} % worse", sum(r > 1 + FAR for r in ratios)))
-        facts.append(("worst", f"{max(ratios):.4f}"))
-        many = [line.ratio or 0.0 for line in compared if line.ops > MANY]
-        if many:
-            facts.append((f"mean above {MANY:,} ops", f"{mean(many):.4f} ({len(many)} cases)"))
-    facts.append(("over the deadline", sum(line.late for line in told)))
-    for kind in MEMBERS:
-        gaps = [line.gap for line in told if line.kind == kind and line.gap is not None]
-        if gaps:
-            facts.append((f"gap, {kind}", f"median {percent(median(gaps))}, worst {percent(max(gaps))}"))
+    parser.add_argument("rows", nargs="+", help="files of `loadmaster bench run`")
+    parser.add_argument("--plot", type=Path, metavar="SVG", help="quality over time")
+    parser.add_argument("--json", action="store_true", help="print the lines as JSON")
+    given = parser.parse_args(arguments)
+    try:
+        rows = bench.read_rows(given.rows)
+        told = lines(rows)
+        if not told:
+            raise LoadmasterError("no row of these files is a run of `auto` by seconds")
+        if given.plot:
+            plot(rows, given.plot)
+    except LoadmasterError as error:
+        print(f"python -m benchmarks.auto: {error}", file=sys.stderr)
+        return 2
+    columns = (
+        "instance", "ops", "auto, ms", "best other, ms", "by", "auto / other", "gap", "best gap", "best proof",
+        "last gain, s",
+    )  # fmt: skip
+    facts = short(told)
+    if given.json:
+        cells = [dict(zip(columns, line.cells(), strict=True)) for line in told]
+        print(json.dumps({"instances": cells, "in short": dict(facts)}, indent=2))
+        return 0
+    page = Page("The portfolio against its members", plots=False)
+    page.table(columns, [line.cells() for line in told])
     page.section("In short")
-    page.table(("what", "how many, how much"), facts)
+    page.table(("what", "how many, how much"), [(what, str(value)) for what, value in facts])
+    page.text("Machine: " + "; ".join(sorted({row["machine"] for row in rows if row.get("seconds")})))
+    print(page)
+    return 0
 
-
-class _Told:
-    """What is known about one case."""
-
-    def __init__(self, name: str, rows: Sequence[Row]) -> None:
-        mine = [row for row in rows if row["method"] == "auto"]
-        costs = [row["cost"] for row in mine if row["cost"] is not None]
-        others = [row for row in rows if row["method"] != "auto" and row["cost"] is not None]
-        self.name, self.ops, self.kind = name, mine[0]["ops"], mine[0]["kind"]
-        self.cost = median(costs) if costs else None
-        self.best = min(others, key=lambda row: row["cost"], default=None)
-        best_proof = max(rows, key=lambda row: row.get("bound") or 0.0)
-        self.bound, self.proved_by = best_proof.get("bound") or 0.0, best_proof.get("bound_by") or "-"
-        self.last = max((row.get("last_improvement") or 0.0 for row in mine), default=0.0)
-        self.wall = max(row["wall"] for row in mine)
-        share, seconds = ALLOWED
-        # Compiling kernels is announced and is not part of the budget: the solution's own clock counts.
-        self.late = any((row.get("seconds") or 0.0) > (1 + share) * row["budget"] + seconds for row in mine)
-        self.ratio = self.cost / self.best["cost"] if self.best and self.cost is not None else None
-        self.gap = 1 - self.bound / self.cost if self.cost else None
-
-    def cells(self) -> tuple[object, ...]:
-        """A line of the table."""
-        best = self.best
-        return (
-            self.name,
-            self.ops,
-            number(1e3 * self.cost) if self.cost is not None else "-",
-            number(1e3 * best["cost"]) if best else "-",
-            best["method"] if best else "-",
-            f"{self.ratio:.4f}" if self.ratio is not None else "-",
-            number(1e3 * self.bound),
-            self.proved_by,
-            percent(self.gap),
-            number(self.last, 2),
-            number(self.wall, 2),
-        )
-
-
-STUDY = Study("auto", "The portfolio against its members", cases, write, options)
 
 if __name__ == "__main__":
-    raise SystemExit(STUDY.main())
+    raise SystemExit(main())

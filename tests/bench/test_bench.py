@@ -213,6 +213,25 @@ def test_a_placement_that_breaks_a_rule_is_refused(tmp_path):
     assert "capacity" in message
 
 
+def test_certificates_are_found_written_and_submitted(tmp_path):
+    name, folder = "memory-resnet-50-serial", tmp_path / "known"
+    entry = bench.instances()[name]
+    problem = entry.problem()
+    found = api.place(problem, "local-search", evaluations=300)
+    file = written(tmp_path, bench.submission(entry, found.placement, found.cost, found_by="a test"))
+    bench.submit(file, folder=folder)
+    words = ("bench", "certify", name, "--known", folder, "-o", tmp_path / "out")
+    assert "1 certificates" in run(*words).stdout
+    proof = tmp_path / "out" / f"{name}.certificate.json"
+    assert run("bench", "submit", proof, "--known", folder).exit_code == 0
+    known = bench.read_known(name, folder)
+    assert known.certificate["kind"] == "prices"
+    assert 0.9 * found.cost < known.checked <= found.cost
+    assert result(*words) == {}
+    assert run("bench", "verify", name, "--known", folder).exit_code == 0
+    assert "0 certificates" in run(*words, "--ops", 100).stdout
+
+
 # -- runs ----------------------------------------------------------------------------------------------------
 
 
@@ -304,3 +323,70 @@ def test_wrong_words_are_one_sentence():
     assert "NAME=COMMAND" in error("bench", "run", "--program", "x", "--budget", "1s")
     assert len(result("bench", "list")) == len(bench.instances())
     assert result("bench", "show", "tiny-serial-11")["known"]["gap"] <= 1e-6
+
+
+# -- schedules -----------------------------------------------------------------------------------------------
+
+
+def _tampered(problem, found):
+    """Schedules with one thing wrong each."""
+    from dataclasses import replace
+
+    graph = problem.graph
+    early, long, moves = found.start.copy(), found.end.copy(), list(found.transfers)
+    reader = int(graph.consumers(moves[-1].tensor)[0])
+    early[reader] -= 1e-3 * found.cost
+    shifted = replace(found, start=early, end=found.end - (found.start - early))
+    yield shifted
+    long[reader] += 1e-3 * found.cost
+    yield replace(found, end=long)
+    yield replace(found, cost=0.999 * found.cost)
+    yield replace(found, transfers=tuple(moves[:-1]))
+    last = moves[-1]
+    hurried = replace(last, start=last.start - 1e-3 * found.cost, end=last.end - 1e-3 * found.cost)
+    yield replace(found, transfers=(*moves[:-1], hurried))
+    yield replace(found, transfers=(*moves[:-1], replace(last, end=0.5 * (last.start + last.end))))
+    yield replace(found, start=None, end=None)
+
+
+def test_a_schedule_is_checked_op_by_op_and_transfer_by_transfer():
+    """What is kept of large graphs under ``concurrent`` stands on this check alone."""
+    problem = api.problem("zoo:layered-60?width=6", "2acc+1cpu", "concurrent")
+    for seed in range(5):
+        device = np.random.default_rng(seed).integers(0, problem.devices, problem.n)
+        placement = Placement(device[problem.class_of] if problem.classes < problem.n else device)
+        found = evaluate(problem, placement)
+        if not found.feasible:
+            continue
+        assert bench.schedule_error(problem, placement, found) == ""
+        assert bench.independent_cost(problem, placement) == (pytest.approx(found.cost), "")
+        for wrong in _tampered(problem, found):
+            assert bench.schedule_error(problem, placement, wrong) != ""
+
+
+def test_links_that_carry_two_tensors_at_once_are_found():
+    from dataclasses import replace
+
+    problem = api.problem("zoo:layered-60?width=6", "2acc+1cpu", "concurrent")
+    device = np.arange(problem.n) % problem.devices
+    placement = Placement(device)
+    found = evaluate(problem, placement)
+    for at, move in enumerate(found.transfers):
+        before = [m for m in found.transfers[:at] if (m.source, m.target) == (move.source, move.target)]
+        end = found.end[problem.graph.tensor_producer[move.tensor]]
+        if before and move.start == max(m.end for m in before) > end + 1e-6 * found.cost:
+            hurried = replace(move, start=float(end), end=float(end) + move.end - move.start)
+            wrong = replace(found, transfers=(*found.transfers[:at], hurried, *found.transfers[at + 1 :]))
+            assert "link" in bench.schedule_error(problem, placement, wrong)
+            return
+    pytest.fail("no tensor waits for a link here")
+
+
+@pytest.mark.parametrize("model", ["concurrent", "pipeline", "serial"])
+def test_large_placements_cost_the_same_by_another_way(model):
+    problem = api.problem("zoo:layered-4200?width=16", "2acc+1cpu", model)
+    placement = Placement((np.arange(problem.n) // 50 % problem.devices).astype(np.int64))
+    found = evaluate(problem, placement)
+    cost, why = bench.independent_cost(problem, placement)
+    assert cost == pytest.approx(found.cost, rel=1e-12)
+    assert bool(why) == (not found.feasible)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
+
+from loadmaster import bench
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "results" / "gdp"
 PROGRAMS = sorted(
     {path.stem for path in (ROOT / "benchmarks").glob("*.py") if not path.stem.startswith("torch_")}
     - {"__init__", "architectures", "comparisons", "demo_models", "machines", "modules", "networks", "outputs"}
-    - {"screenshots"}
+    - {"auto", "busy", "screenshots"}
     | {"gdp", "kernels"}
 )  # fmt: skip
 WHAT = {
@@ -39,7 +42,7 @@ def study(program: str):  # type: ignore[no-untyped-def]
 
 def test_the_list_of_programs_is_complete() -> None:
     table = (ROOT / "benchmarks" / "README.md").read_text()
-    assert len(PROGRAMS) == 20
+    assert len(PROGRAMS) == 19
     for program in PROGRAMS:
         assert study(program).name == program
         assert f"`{program}" in table, program
@@ -68,7 +71,6 @@ def test_every_comparison_lists_its_cases(capsys, request) -> None:  # type: ign
 SMALL = {
     "methods zoo --only resnet-50 --methods heft --evaluations 9": "| resnet-50 on hsdag, concurrent | 176 |",
     "methods concurrent --only layered-20? --methods single,heft --budget 0.1": "| heft | 1.000 | 1.000 (1.000) |",
-    "auto --sets zoo --only resnet-50 --methods auto,heft --seconds 0.2": "| resnet-50 on hsdag, concurrent | 176 |",
     "methods ablations --only resnet --methods min-cut": "| min-cut | 0.00 |",
     "zoo --only unet": "| `unet` | parameters | 31,030,658 | 31,030,658 | 0 |",
     "kernels --quick --ops 40 --seconds 0.002": "| 40 | 2 |",
@@ -133,12 +135,39 @@ def test_the_kept_rows_of_gdp_make_the_documented_table(tmp_path: Path, capsys) 
             assert line in documented
 
 
-def test_a_sample_of_the_portfolio_repeats_and_has_every_execution_model() -> None:
+def test_the_page_of_the_portfolio_is_made_of_rows_of_the_benchmark(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     auto = importlib.import_module("benchmarks.auto")
-    everything = [given for given in auto.instances(None) if given.part == "zoo"]
-    drawn = auto.sampled(everything, 9)
-    assert drawn == auto.sampled(everything, 9)
-    assert [given.kind for given in drawn].count("serial") == 3
-    assert {given.kind for given in drawn} == {"serial", "concurrent", "pipeline"}
-    assert auto.sampled(everything, 1000) == everything
-    assert set(auto.STRONGEST) == set(auto.MEMBERS)
+    rows, picture = tmp_path / "rows.jsonl", tmp_path / "time.svg"
+    plan = bench.Plan("tiny", ("tiny-layered-serial",), ("auto", "random", "heft"), seconds=0.2, seeds=2)
+    bench.run_bench(plan, rows)
+    assert auto.main([str(rows), "--plot", str(picture)]) == 0
+    page = capsys.readouterr().out
+    assert "| tiny-layered-serial | 7 |" in page
+    assert "| at most 0.5 % worse than the best other | 1 of 1 |" in page
+    assert "</svg>" in picture.read_text()
+    assert auto.main([str(rows), "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)["instances"]
+    assert line["gap"] == "0.00 %"
+    assert auto.main([str(tmp_path / "missing.jsonl")]) == 2
+
+
+def test_quality_over_time_counts_what_a_run_had_by_then() -> None:
+    auto = importlib.import_module("benchmarks.auto")
+    run = {"instance": "a", "method": "m", "cost": 2.0, "seconds_taken": 3.0}
+    rows = [
+        {**run, "history": [[1.0, 1, 2.6], [2.0, 5, 2.2]]},
+        {**run, "method": "slow", "history": []},
+        {**run, "method": "other", "unsupported": True},
+    ]
+    found = auto.quality(rows, {"a": 2.0}, [0.5, 1.0, 2.5, 3.0])
+    assert found["m"] == pytest.approx([1.5, 1.3, 1.1, 1.0])
+    assert found["slow"] == pytest.approx([1.5, 1.5, 1.5, 1.0])
+    assert "other" not in found
+
+
+def test_a_command_runs_beside_busy_processes_which_end_with_it(capsys) -> None:  # type: ignore[no-untyped-def]
+    busy = importlib.import_module("benchmarks.busy")
+    assert busy.main(["2", sys.executable, "-c", "raise SystemExit(3)"]) == 3
+    assert busy.main(["2", "no-such-command"]) == 2
+    assert busy.main(["loadmaster"]) == 2
+    assert "give a number of processes" in capsys.readouterr().err

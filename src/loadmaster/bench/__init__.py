@@ -5,7 +5,7 @@
 - :func:`run_bench`: methods on instances, as rows that are kept; :func:`write_board`: the page that they make.
 """
 
-from loadmaster.bench._board import board_data, board_page, write_board
+from loadmaster.bench._board import board_data, board_page, read_rows, write_board
 from loadmaster.bench._instances import (
     Instance,
     Suite,
@@ -21,8 +21,8 @@ from loadmaster.bench._methods import Method, find_method, run_program
 from loadmaster.bench._pricing import certify
 from loadmaster.bench._proofs import checked_bound, path_bound, price_bound, tried_all
 from loadmaster.bench._running import Plan, bench_cases, run_bench, run_case
-from loadmaster.bench._submitting import Verdict, submission, submit, write_submission
-from loadmaster.bench._verifying import Check, independent_cost, verify
+from loadmaster.bench._submitting import Verdict, certificate_for, submission, submit, write_submission
+from loadmaster.bench._verifying import Check, independent_cost, schedule_error, verify
 
 __all__ = [
     "FOLDER",
@@ -36,6 +36,7 @@ __all__ = [
     "bench_cases",
     "board_data",
     "board_page",
+    "certificate_for",
     "certify",
     "checked_bound",
     "content_hash",
@@ -47,9 +48,11 @@ __all__ = [
     "path_bound",
     "price_bound",
     "read_known",
+    "read_rows",
     "run_bench",
     "run_case",
     "run_program",
+    "schedule_error",
     "submission",
     "submit",
     "suites",

@@ -11,13 +11,14 @@ from typing import Any
 from loadmaster.bench._instances import Instance, content_hash, instances
 from loadmaster.bench._known import FOLDER, Known, read_known, today, write_known
 from loadmaster.bench._placements import pack_placement, unpack_placement
+from loadmaster.bench._pricing import certify
 from loadmaster.bench._proofs import checked_bound
 from loadmaster.bench._verifying import CLOSE, independent_cost
 from loadmaster.errors import InputError
 from loadmaster.files import Record, read_json, write_atomically
 from loadmaster.problem import Placement, Problem
 
-__all__ = ["FORMAT", "Verdict", "submission", "submit", "write_submission"]
+__all__ = ["FORMAT", "Verdict", "certificate_for", "submission", "submit", "write_submission"]
 
 FORMAT = "loadmaster-submission/1"
 
@@ -51,6 +52,19 @@ def submission(
         if certificate is not None:
             document["bound"]["certificate"] = certificate
     return document
+
+
+def certificate_for(
+    instance: Instance, problem: Problem, *, seconds: float = 60.0, folder: Path = FOLDER
+) -> dict[str, Any] | None:
+    """A submission of a bound with a certificate; None where none is found that is better than what is known."""
+    known = read_known(instance.name, folder)
+    found = certify(problem, seconds=seconds)
+    if found is None or found[0] <= (known.checked if known is not None else 0.0) * (1 + CLOSE):
+        return None
+    value, certificate = found
+    bound = {"value": value, "by": f"certify ({certificate['kind']})", "certificate": certificate}
+    return {"format": FORMAT, "instance": instance.name, "hash": instance.hash, "bound": bound}
 
 
 def write_submission(document: dict[str, Any], path: Path) -> None:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from loadmaster.bench._instances import Instance, content_hash
 from loadmaster.bench._known import FOLDER, Known, read_known
 from loadmaster.bench._proofs import checked_bound
 from loadmaster.errors import InputError
-from loadmaster.problem import Concurrent, Offload, Placement, Problem, evaluate, reference
+from loadmaster.problem import Concurrent, Evaluation, Placement, Problem, evaluate, reference
 
-__all__ = ["CLOSE", "Check", "independent_cost", "verify"]
+__all__ = ["CLOSE", "Check", "independent_cost", "schedule_error", "verify"]
 
 CLOSE = 1e-9
 """Relative: costs are sums of floating point numbers, which are added in another order elsewhere."""
-PLAIN = 20_000
-"""Ops up to which the plain reference looks at a placement, and"""
 PLAIN_EVENTS = 4_000
-"""those under ``concurrent`` and ``offload``, where it takes quadratic time."""
+"""Ops up to which the plain reference looks at a placement under ``concurrent``, where it takes quadratic time."""
 
 
 @dataclass(frozen=True)
@@ -35,51 +33,58 @@ class Check:
 def independent_cost(problem: Problem, placement: Placement) -> tuple[float, str]:
     """The cost by the plain reference, and why the placement is not feasible (empty if it is).
 
-    Where that would take hours, by the compiled kernel, and then the schedule that it reports is checked op by op.
+    Where that would take hours, by the compiled kernel, and then the schedule that it reports is checked op by op and
+    transfer by transfer: it can be kept, so the placement can be run in that time.
     """
-    events = isinstance(problem.model, Concurrent | Offload)
-    if problem.n <= (PLAIN_EVENTS if events else PLAIN):
-        found = reference.evaluate(problem, placement)
-        return found.cost, "" if found.feasible else "; ".join(found.why) or "it has no cost"
-    found = evaluate(problem, placement)
-    why = "; ".join(found.why) if not found.feasible else _schedule_error(problem, placement, found)
-    return found.cost, why
+    events = isinstance(problem.model, Concurrent)
+    found = (evaluate if events and problem.n > PLAIN_EVENTS else reference.evaluate)(problem, placement)
+    if not found.feasible:
+        return found.cost, "; ".join(found.why) or "it has no cost"
+    return found.cost, schedule_error(problem, placement, found) if events else ""
 
 
-def _schedule_error(problem: Problem, placement: Placement, found: Any) -> str:
-    """What is wrong with the schedule of a large placement: no op before its inputs, none beside another one."""
-    if found.start is None:
-        return _load_error(problem, placement, found)
-    graph, device = problem.graph, placement.device
+def schedule_error(problem: Problem, placement: Placement, found: Evaluation) -> str:
+    """What is wrong with a schedule of ``concurrent`` (empty: nothing).
+
+    No op before its inputs, none beside another one on its device, no transfer before its tensor, none beside another
+    one on its link; each takes what it takes, and the last op ends at the cost.
+    """
+    if found.start is None or found.end is None:
+        return "it has no schedule"
+    graph, device = problem.graph, placement.device.tolist()
+    start, end = found.start.tolist(), found.end.tolist()
     slack = CLOSE * max(found.cost, 1e-12)
-    ends: dict[int, float] = {}
-    spans = sorted(zip(found.start.tolist(), found.end.tolist(), range(problem.n), strict=True))
-    for start, end, v in spans:
-        d = int(device[v])
-        if abs(end - start - float(problem.time[v, d])) > slack:
+    free = [0.0] * problem.devices
+    for v in sorted(range(problem.n), key=lambda v: (start[v], end[v])):
+        d = device[v]
+        if abs(end[v] - start[v] - float(problem.time[v, d])) > slack:
             return f"op {v} does not take the time that it takes"
-        if isinstance(problem.model, Concurrent) and start < ends.get(d, 0.0) - slack:
+        if start[v] < free[d] - slack:
             return f"op {v} starts before its device is free"
-        ends[d] = max(end, ends.get(d, 0.0))
+        free[d] = max(free[d], end[v])
+    if abs(max(free, default=0.0) - found.cost) > slack:
+        return "the cost is not the end of the last op"
+    link_free: dict[tuple[int, int], float] = {}
+    arrival: dict[tuple[int, int], float] = {}
+    for move in sorted(found.transfers, key=lambda move: (move.start, move.end)):
+        t, link = move.tensor, (move.source, move.target)
+        producer = int(graph.tensor_producer[t])
+        if device[producer] != move.source or move.start < end[producer] - slack:
+            return f"tensor {t} is sent before it is there"
+        if move.start < link_free.get(link, 0.0) - slack:
+            return f"tensor {t} is sent before its link is free"
+        needed = float(problem.latency[link] + problem.size[t] * problem.rate[link])
+        if abs(move.end - move.start - needed) > slack:
+            return f"the transfer of tensor {t} does not take the time that it takes"
+        link_free[link] = max(link_free.get(link, 0.0), move.end)
+        arrival[t, move.target] = move.end
     for t in range(graph.tensors):
         u = int(graph.tensor_producer[t])
         for v in graph.consumers(t).tolist():
-            a, b = int(device[u]), int(device[v])
-            link = 0.0 if a == b else float(problem.latency[a, b] + problem.size[t] * problem.rate[a, b])
-            if found.start[v] < found.end[u] + link - slack:
+            there = end[u] if device[u] == device[v] else arrival.get((t, device[v]), math.inf)
+            if start[v] < there - slack:
                 return f"op {v} starts before its input {t} is there"
-    if abs(max(ends.values(), default=0.0) - found.cost) > slack:
-        return "the cost is not the end of the last op"
     return ""
-
-
-def _load_error(problem: Problem, placement: Placement, found: Any) -> str:
-    """Loads of a large pipeline, added up again."""
-    busy = [0.0] * problem.devices
-    for v, d in enumerate(placement.device.tolist()):
-        busy[d] += float(problem.time[v, d])
-    worst = max(abs(a - b) for a, b in zip(busy, found.busy.tolist(), strict=True))
-    return "" if worst <= CLOSE * max(*busy, 1e-12) else "the work of a device is not the sum of its ops"
 
 
 def verify(

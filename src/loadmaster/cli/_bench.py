@@ -297,6 +297,45 @@ def submit(
 
 
 @bench_commands.command()
+def certify(
+    names: Names = None,
+    suite: Suites = "",
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="For the linear program of each instance.")
+    ] = "1m",
+    most: Annotated[int, typer.Option("--ops", metavar="N", help="Leave out larger instances.")] = 5000,
+    out: Annotated[
+        str, typer.Option("-o", "--out", metavar="FOLDER", help="For submissions.")
+    ] = "certificates",
+    known: KnownFolder = None,
+    workloads: Workloads = None,
+    as_json: Json = False,
+) -> None:
+    """Look for bounds with a certificate that are better than those known; write them as submissions."""
+    from loadmaster import bench
+    from loadmaster.report import to_json
+
+    seconds = read_seconds(budget)
+    start_numba()
+    written = {}
+    for entry in bench.find_instances(suite, names or ()):
+        if entry.ops > most:
+            continue
+        typer.echo(entry.name, err=True)
+        document = bench.certificate_for(
+            entry, entry.problem(workloads), seconds=seconds or 60.0, folder=_folder(known)
+        )
+        if document is not None:
+            file = Path(out) / f"{entry.name}.certificate.json"
+            bench.write_submission(document, file)
+            written[str(file)] = document["bound"]["value"]
+    if as_json:
+        typer.echo(to_json(written))
+    else:
+        typer.echo(f"{out}: {len(written)} certificates for 'loadmaster bench submit'")
+
+
+@bench_commands.command()
 def board(
     rows: Annotated[
         list[str], typer.Argument(metavar="ROWS…", help="Files of 'bench run'.", show_default=False)
