@@ -11,6 +11,7 @@ import pytest
 from brute_force import least_cost
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from like_devices import LOADS, like
 from strategies import problems
 
 from loadmaster import api
@@ -19,24 +20,9 @@ from loadmaster.placers.cuts._sharing import LeastLoads
 from loadmaster.problem import Pipeline, Placement, reference
 from loadmaster.problem.bounds import lower_bound, view_of
 
-PIPELINE = st.builds(
-    Pipeline, st.sampled_from(["none", "device", "chain"]), st.just("sum"), st.sampled_from(["sum", "fw+bw"])
-)
-ENDS = ("send_latency", "send_rate", "recv_latency", "recv_rate")
-
-
-def like(problem, first):
-    """All devices from ``first`` on are made like that one, and nothing is pinned there."""
-    if problem.devices <= first:
-        return problem
-    of = np.minimum(np.arange(problem.devices), first)
-    ends = {name: getattr(problem, name)[of] for name in ENDS}
-    pin = np.where(problem.pin >= first, -1, problem.pin).astype(np.int32)
-    return replace(problem, time=problem.time[:, of], forbidden=problem.forbidden[:, of], pin=pin, **ends)
-
 
 @given(
-    problems(PIPELINE, max_ops=6, devices=st.integers(1, 4), backward=True),
+    problems(LOADS, max_ops=6, devices=st.integers(1, 4), backward=True),
     st.integers(0, 4),
     st.sampled_from([1.0, 1.1, 1.5]),
 )

@@ -24,6 +24,10 @@ _LEAVES_OUT = {
     "crowding and windows": ("all but the heaviest ops", "transfers between them"),
     "heavy classes that share a device": ("all but the heaviest ops",),
     "fair share and transfers": ("transfers of all devices but one",),
+    "spread over like devices": (
+        "that like devices cannot share the work just equally",
+        "transfers of other kinds of devices",
+    ),
     "forward and backward": ("transfers", WHOLE),
     "load dual and transfers": (BETWEEN_LIKE, WHOLE),
     "pruned load dual": (BETWEEN_LIKE, WHOLE),

@@ -18,6 +18,7 @@ from loadmaster.placers.columns.frontier._exchange import Exchange
 from loadmaster.placers.columns.frontier._prover import Certificate, Pricer
 from loadmaster.placers.cuts._fair_share import fair_share_bounds
 from loadmaster.placers.cuts._sharing import sharing_bound
+from loadmaster.placers.cuts._spreading import spreading_bounds
 from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.search._incumbents import (
@@ -33,6 +34,10 @@ from loadmaster.problem import Pipeline, Placement, Problem, relative_gap
 __all__ = ["Frontier", "close_gap"]
 
 
+SPREAD = 0.5
+"""Part of the time for flows, before anything else: large graphs can use it, small ones need a second."""
+BALLS = 4000
+"""The most of them where there is no clock."""
 GLANCE = 0.25
 """Part of the time for bounds by cuts before bundles are priced: they are better where many tensors are open."""
 PATIENCE = 60
@@ -103,6 +108,7 @@ class Frontier(Searcher):
         if has_room_to_solve(search):
             quick_answers(search, first_part(search), seed)
             self._share(search)
+            self._spread(search, seed)
             self._fair(search, GLANCE, PATIENCE)
             width = close_gap(search, self, seed)
             self._fair(search, 0.4)
@@ -125,6 +131,21 @@ class Frontier(Searcher):
             value = sharing_bound(search.problem, search.bound.value, search.cost, over)
             note_bound(search, value, "heavy classes that share a device")
             search.check()
+
+    def _spread(self, search: Search, seed: int) -> None:
+        """What must be carried between like devices that share the work; ends by itself when it gains no more."""
+        balls = BALLS if search.budget.seconds is None else 10**9
+        enough = search.seconds + SPREAD * search.seconds_left
+
+        def over() -> bool:
+            search.check()
+            return search.seconds > enough
+
+        if search.simulated and search.bound.value < search.cost * (1.0 - CLOSED):
+            best = search.bound.value
+            for value in spreading_bounds(search.problem, best, lambda: search.cost, over, balls, seed):
+                note_bound(search, value, "spread over like devices")
+                search.check()
 
     def _fair(self, search: Search, part: float, patience: int = 10**9) -> None:
         """Whether some device that does its fair share pays for transfers; for a part of the time that is left, or
