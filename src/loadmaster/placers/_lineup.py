@@ -95,6 +95,10 @@ def lineup_of(problem: Problem) -> Lineup:
         searchers = (groups, *searchers) if problem.n > LARGE else (searchers[0], groups, *searchers[1:])
     if slow(problem, HUGE):  # others would make a few hundred moves of single ops, and cost groups their time
         searchers = (groups, Gdp(guard=False))
+    elif (
+        problem.n > HUGE
+    ):  # here single ops are moved a million times a second, while annealing would just be warm
+        searchers = (single, Gdp(guard=False), groups)
 
     def fitting(members: tuple[Placer, ...]) -> tuple[Placer, ...]:
         return tuple(member for member in members if member.supports(problem) is None)

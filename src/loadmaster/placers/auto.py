@@ -61,6 +61,9 @@ LONG = 8.0
 """Seconds that an episode of the search by groups has at least: large graphs take some to be put into groups."""
 SOME = 1000
 """Ops from which on that has as much time as all other searchers."""
+GROUPING, TOO_LONG = 3.5e-5, 0.25
+"""Seconds per op until groups are made and moved for the first time, where they are contracted; and the share of the
+whole time that this may take: with less it is left out."""
 AT_ONCE = 1000.0
 """Weight of rules that are late: they come before everybody else."""
 
@@ -303,6 +306,10 @@ class _Run:
         self.turns = Turns(
             length, lambda: self.board.closed or self.seconds_left <= 0, left=lambda: self.seconds_left
         )
+        if self.problem.n > HUGE and not slow(
+            self.problem
+        ):  # one step of some is seconds long: nobody waits for it
+            self.turns.widen(2)
         self.board.searched = bool(lineup.searchers)
         self.lanes = [self._lane(self._prove, lineup), self._lane(self._construct, lineup)]
         try:
@@ -374,6 +381,8 @@ class _Run:
     def _search(self, lineup: Lineup, placer: Placer, number: int) -> None:
         """One searcher, from the best placement known to all, again and again; a construction once."""
         groups = isinstance(placer, Multilevel)  # it loses what it has built up when it begins anew
+        if groups and not slow(self.problem) and GROUPING * self.problem.n > TOO_LONG * self.whole:
+            return
         late = placer in lineup.rules
         weight = self._weight(lineup) if groups else AT_ONCE if late else 1.0
         turn = self.turns.join(placer.name, weight, passing=late)

@@ -20,12 +20,16 @@ import numpy.typing as npt
 from ortools.graph.python import max_flow
 
 from loadmaster.arrays import BoolArray, FloatArray
+from loadmaster.placers.cuts._flow_process import solve_apart
 from loadmaster.placers.frame.feasible import Atoms
+from loadmaster.placers.frame.search import look_at_clock
 from loadmaster.problem import Problem
 
 __all__ = ["Arcs", "Cut", "minimum_cut", "two_device_arcs"]
 
 
+APART = 600_000
+"""Arcs from which on a network is solved in a process of its own: that takes a tenth of a second or more."""
 BITS = 59
 """All finite capacities together stay below two to this power, and an infinite one is above them all."""
 
@@ -65,18 +69,20 @@ def minimum_cut(arcs: Arcs, *, flows: bool = False) -> Cut:
     source, sink = arcs.nodes, arcs.nodes + 1
     tail = np.where(arcs.tail == -1, source, np.where(arcs.tail == -2, sink, arcs.tail)).astype(np.int32)
     head = np.where(arcs.head == -1, source, np.where(arcs.head == -2, sink, arcs.head)).astype(np.int32)
-    flow = max_flow.SimpleMaxFlow()
-    flow.add_arcs_with_capacity(tail, head, units)
-    flow.add_arc_with_capacity(source, sink, 0)  # both ends exist even without any other arc
-    status = flow.solve(source, sink)
-    assert status == flow.OPTIMAL, status
+    if len(tail) >= APART:
+        value, inside, taken = solve_apart(tail, head, units, source, sink, flows, look_at_clock)
+    else:
+        flow = max_flow.SimpleMaxFlow()
+        flow.add_arcs_with_capacity(tail, head, units)
+        flow.add_arc_with_capacity(source, sink, 0)  # both ends exist even without any other arc
+        status = flow.solve(source, sink)
+        assert status == flow.OPTIMAL, status
+        value, inside = flow.optimal_flow(), flow.get_source_side_min_cut()
+        taken = flow.flows(np.arange(len(units))) if flows else None
     side = np.zeros(arcs.nodes + 2, np.bool_)
-    side[flow.get_source_side_min_cut()] = True
-    value = flow.optimal_flow()
+    side[inside] = True
     exact = math.inf if value >= 2 ** (BITS + 2) else math.ldexp(value, -exponent)
-    along = None
-    if flows:
-        along = np.ldexp(flow.flows(np.arange(len(units))).astype(np.float64), -exponent)
+    along = None if taken is None else np.ldexp(taken.astype(np.float64), -exponent)
     return Cut(exact, side[: arcs.nodes], along)
 
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +19,7 @@ from loadmaster.placers.frame.turns import turn_of
 from loadmaster.problem import Evaluator, Placement, Point, Problem, SimulatedEvaluator, Solution
 from loadmaster.problem.bounds import Bound, lower_bound
 
-__all__ = ["SOLVE_FROM", "Budget", "OutOfBudget", "Progress", "ProgressCallback", "Search"]
+__all__ = ["SOLVE_FROM", "Budget", "OutOfBudget", "Progress", "ProgressCallback", "Search", "look_at_clock"]
 
 
 SOLVE_FROM = 10_000
@@ -251,11 +252,13 @@ class Search:
                     self._turn.gained(gain)
 
     def __enter__(self) -> Self:
+        self._outside = _here.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        _here.reset(self._outside)
         if kind is None or self.best is None:
             return False
         if issubclass(kind, OutOfBudget):
@@ -291,3 +294,18 @@ class Search:
             found_by=found_by or self.method,
             stopped=self.stopped,
         )
+
+
+_here: ContextVar[Search | None] = ContextVar("search", default=None)
+
+
+def look_at_clock() -> None:
+    """For long steps that know of no search: show the progress of the one that they are part of, if there is one, and
+    raise :class:`OutOfBudget` where its time is over."""
+    search = _here.get()
+    if search is None:
+        return
+    search.tell()
+    if search.out_of_time():
+        search.stopped = "budget"
+        raise OutOfBudget

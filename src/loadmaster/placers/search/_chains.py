@@ -38,6 +38,9 @@ from loadmaster.problem.loads import (
 
 __all__ = ["BatchChain", "Chain", "NetChain", "new_chain"]
 
+JOURNAL = 4096
+"""Atoms moved since the best placement, from which the next best one is brought up to date; more: all is copied."""
+
 Costs = Callable[[IntArray], tuple[FloatArray, BoolArray]]
 Focus = Callable[[IntArray], IntArray]
 
@@ -183,8 +186,10 @@ def _walk(  # type: ignore[no-untyped-def]
     contiguity, tail, head, rng, at, used, numbers, best, evaluations, temperature, cooling, idle,
 ):  # fmt: skip
     """``numbers``: best cost ever, best cost since the start. Returns (evaluations made, idle
-    evaluations)."""
+    evaluations). ``moves_since[:noted]`` are the atoms in which ``best`` and ``device`` may differ; with ``noted`` < 0
+    it may be any: nearly every step of a descent is a new best, and to copy a large graph takes longer than it."""
     devices = time.shape[1]
+    moves_since, noted = np.empty(JOURNAL, np.int32), -1
     atom, target, old = np.empty(LONGEST, np.int32), np.empty(LONGEST, np.int32), np.empty(LONGEST, np.int32)
     compute_before, comm_before = compute.copy(), comm.copy()
     aim = 0.993 * numbers[0]
@@ -234,6 +239,11 @@ def _walk(  # type: ignore[no-untyped-def]
             at[atom[i]] = target[i]
             used[old[i]] -= memory[atom[i]]
             used[target[i]] += memory[atom[i]]
+            if noted == JOURNAL:
+                noted = -1
+            if noted >= 0:
+                moves_since[noted] = atom[i]
+                noted += 1
         energy = fresh
         cost = load_cost(kind, compute, comm)
         if cost < numbers[1] * (1.0 - 1e-12):
@@ -241,7 +251,12 @@ def _walk(  # type: ignore[no-untyped-def]
             idle = 0
             if cost < numbers[0]:
                 numbers[0] = cost
-                best[:] = device
+                if noted < 0:
+                    best[:] = device
+                for i in range(noted):
+                    for j in range(member_ptr[moves_since[i]], member_ptr[moves_since[i] + 1]):
+                        best[member_op[j]] = device[member_op[j]]
+                noted = 0
                 aim = 0.993 * cost
                 energy = _energy(kind, compute, comm, aim)
     return made, idle
