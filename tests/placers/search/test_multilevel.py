@@ -20,7 +20,7 @@ from loadmaster.placers.search.multilevel._levels import make_level
 from loadmaster.problem import Problem, SimulatedEvaluator
 
 MODELS = ["serial", "concurrent", "pipeline", "offload"]
-RATINGS = ["heavy", "even", "chain", "random"]
+RATINGS = ["heavy", "even", "chain", "random", "alike", "repeated"]
 
 
 @pytest.mark.parametrize("rating", RATINGS)

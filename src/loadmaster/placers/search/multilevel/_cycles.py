@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,22 +15,20 @@ from loadmaster.placers.frame.search import OutOfBudget, Search
 from loadmaster.placers.search.local_search import IteratedWalker, LocalSearch
 from loadmaster.placers.search.multilevel._groups import Rating, heavy_groups
 from loadmaster.placers.search.multilevel._levels import Level, make_level
-from loadmaster.problem import SimulatedEvaluator
+from loadmaster.problem import Pipeline, Serial, SimulatedEvaluator
 from loadmaster.problem.coarsening import matching_rounds
 
 __all__ = ["Cycles", "sizes_of"]
 
-KINDS: tuple[Rating | Literal["acyclic"], ...] = (
-    "acyclic",
-    "even",
-    "heavy",
-    "chain",
-    "acyclic",
-    "heavy",
-    "even",
-    "random",
-)
-"""How groups are made, cycle after cycle: by matching that keeps the graph of the groups acyclic, or rated."""
+Kind = Rating | Literal["acyclic"]
+"""How groups are made: rated, or by matching that keeps the graph of the groups acyclic."""
+KINDS: tuple[Kind, ...] = ("acyclic", "repeated", "heavy", "alike", "even", "chain", "acyclic", "random")
+"""Cycle after cycle."""
+RACE: tuple[Kind, ...] = ("acyclic", "even", "alike")
+"""The first cycle begins with the coarsest levels of these, and goes on with the best: which one suits a graph is seen
+at once (recurrent networks want the first, those with cells or experts the second)."""
+MANY = 5000
+"""Ops up to which there is a race where groups are contracted: above, only acyclic ones are contracted quickly."""
 NOISE = 0.3
 """Of the acyclic matching, after the first cycle."""
 RATINGS: tuple[Rating, ...] = ("even", "heavy", "chain", "random")
@@ -38,6 +36,8 @@ HASTE = 0.05
 """The patience of a descent without the level of all atoms."""
 SHARE = 0.3
 """Part of what is left of the budget that one level may take."""
+HEAT = 0.05
+"""The same for the coarsest level of each kind in a race."""
 FREE, CALM, FIRST_SHARE = 200, 0.25, 0.6
 """Where there is no level of all atoms, the first cycle: its number of groups, its patience, its part of the budget."""
 MOVES, FEWEST_MOVES = 300, 60
@@ -92,6 +92,9 @@ class Cycles:
         self._walker: IteratedWalker | None = None
         self._level: Level | None = None
         self._left, self._until = 0, math.inf
+        tied = not isinstance(self._problem.model, Serial | Pipeline)
+        races = finest and first == 0 and (tied or self._problem.n <= MANY)
+        self._race = Race(RACE, search.best.device) if races else None
         self.best: IntArray = search.best.device.copy()
         self.best_cost = search.cost
         self._here: IntArray = self.best
@@ -114,6 +117,10 @@ class Cycles:
             self._note()
             if step == 0 or self._walker.over or self._left <= 0 or self._search.seconds >= self._until:
                 self._here = self._expanded()
+                if self._race is not None:
+                    assert self._level is not None
+                    levels = [self._level, *self._levels]
+                    self._race.finished(self._walker.chain.best_cost, self._here, levels)
                 self._walker = None
                 if step == 0 and not self._sizes:
                     return made
@@ -131,6 +138,8 @@ class Cycles:
 
     def _next_level(self) -> bool:
         """Begin with the next level, or with the coarsest of the next cycle."""
+        if self._race is not None:
+            self._next_heat(self._race)
         if not self._levels:
             self._begin_cycle()
         level = self._levels.pop(0)
@@ -139,11 +148,11 @@ class Cycles:
             self._fresh = False
             return self._next_level()
         if start is None:  # the groups do not fit: wait for the next level, which can do more
-            return bool(self._levels) and self._next_level()
+            return (bool(self._levels) or self._race is not None) and self._next_level()
         self._level = level
         seed = int(self._rng.integers(2**63))
         settings = self._settings if self._finest else self._calm if self._fresh else self._hasty
-        share = FIRST_SHARE if self._fresh else SHARE
+        share = FIRST_SHARE if self._fresh else SHARE if self._race is None else HEAT
         self._fresh = False
         self._walker = IteratedWalker(
             settings, level.chain(seed, self._search.evaluator), _Once(start), level.coarse
@@ -153,6 +162,17 @@ class Cycles:
         self._left = max(1, int(share * search.evaluations_left)) if limited else 2**62
         self._until = search.seconds + share * search.seconds_expected
         return True
+
+    def _next_heat(self, race: Race) -> None:
+        """The coarsest level of another kind, or after the last one the levels of the best."""
+        kind = race.next()
+        if kind is not None:
+            self._here, self._levels = race.start, self._levels_of(kind, None)
+            return
+        self._race = None
+        self._cycle += 1  # the race was in place of the first cycle's coarsest level
+        if race.best is not None:
+            self._here, self._levels = race.best.device, race.best.levels
 
     def _begin_cycle(self) -> None:
         self._cycle += 1
@@ -176,13 +196,17 @@ class Cycles:
             group = heavy_groups(self._problem, size, self._rng, rating, at=at, check=self._look_at_clock)
             self._levels = [self._made(group)]
             return
-        kind = KINDS[self._cycle % len(KINDS)]
+        self._levels = self._levels_of(KINDS[self._cycle % len(KINDS)], at)
+
+    def _levels_of(self, kind: Kind, at: IntArray | None) -> list[Level]:
+        """Groups of this kind, the coarsest first, and all atoms; ``at`` : (atoms,) devices that groups keep to."""
+        atoms = atoms_of(self._problem).count
         made = self._acyclic(self._sizes) if kind == "acyclic" else self._rated(kind, at)
-        groups = [*made, np.arange(atoms.count, dtype=np.int32)]
+        groups = [*made, np.arange(atoms, dtype=np.int32)]
         counts = [int(group.max(initial=-1)) + 1 for group in groups]
         # A level that is hardly coarser than the next is left out.
         keep = [i for i, (few, more) in enumerate(pairwise(counts)) if few <= 0.8 * more]
-        self._levels = [self._made(groups[i]) for i in (*keep, len(groups) - 1)]
+        return [self._made(groups[i]) for i in (*keep, len(groups) - 1)]
 
     def _moves_of_first(self) -> float:
         """Moves that the first cycle has room for."""
@@ -232,6 +256,33 @@ class Cycles:
 def _within(sizes: list[int], wanted: float) -> int:
     """So many groups, but no fewer than the coarsest level has, nor more than the finest or :data:`FREE`."""
     return int(min(max(wanted, sizes[0]), sizes[-1], max(FREE, sizes[0])))
+
+
+class _Finished(NamedTuple):
+    cost: float
+    device: IntArray
+    levels: list[Level]
+
+
+class Race:
+    """The coarsest levels of some kinds of groups, from one start.
+
+    best : the least cost that was reached, where, and the levels of that kind.
+    """
+
+    def __init__(self, kinds: tuple[Kind, ...], start: IntArray) -> None:
+        self._kinds = list(kinds)
+        self.start = start
+        self.best: _Finished | None = None
+
+    def next(self) -> Kind | None:
+        """A kind that has not been tried yet."""
+        return self._kinds.pop(0) if self._kinds else None
+
+    def finished(self, cost: float, device: IntArray, levels: list[Level]) -> None:
+        """What a kind has come to."""
+        if self.best is None or cost < self.best.cost:
+            self.best = _Finished(cost, device, levels)
 
 
 class _Once:

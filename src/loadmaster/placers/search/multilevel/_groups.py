@@ -11,13 +11,15 @@ from numba import njit
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.graph.order import sum_by
 from loadmaster.placers.frame.feasible import Atoms, atoms_of
+from loadmaster.placers.search.multilevel._alike import Colours, colours_of, mixed, stretches_of_colours
 from loadmaster.problem import Problem
 
 __all__ = ["Rating", "heavy_groups"]
 
-Rating = Literal["heavy", "even", "chain", "random"]
+Rating = Literal["heavy", "even", "chain", "random", "alike", "repeated"]
 """Which edges come first: the dearest; the dearest for what they join, so that groups grow evenly; the only edge
-of one of its ends, then the dearest; any."""
+of one of its ends, then the dearest; any; the dearest between groups of atoms of one colour (``_alike.py``); the
+dearest, where edges between the same colours come together."""
 
 HEAVY = 2.0
 """A group has at most so many times the mean share of time and memory, as long as others can still be made."""
@@ -58,12 +60,15 @@ def heavy_groups(
     """
     atoms = atoms_of(problem)
     tail, head, weight = _edges(problem, atoms)
-    group = np.arange(atoms.count, dtype=np.int32) if group is None else _numbered(group)
-    groups = int(group.max(initial=-1)) + 1
     usual = np.where(np.isfinite(atoms.time), atoms.time, 0.0).mean(axis=1)
     own = _share(usual) + _share(atoms.memory)
     most = HEAVY * float(own.sum()) / max(target, 1)
     room = ROOM * problem.capacity
+    if group is None and rating == "alike":
+        group = stretches_of_colours(problem, own, most, float(room.min(initial=np.inf)), at)
+    group = np.arange(atoms.count, dtype=np.int32) if group is None else _numbered(group)
+    groups = int(group.max(initial=-1)) + 1
+    colour = mixed(colours_of(problem)) if rating == "repeated" else None
     while groups > target:
         check()
         a, b, worth = _joined(group, groups, tail, head, weight)
@@ -73,7 +78,12 @@ def heavy_groups(
             same = device[a] == device[b]
             a, b, worth = a[same], b[same], worth[same]
         mass = sum_by(group, own, groups)
-        key = _key(rating, a, b, worth, mass, rng)
+        pair = None
+        if colour is not None:
+            of_group = np.zeros(groups, np.uint64)
+            np.add.at(of_group, group, colour)
+            pair = mixed(of_group[a], 8) + mixed(of_group[b], 8)
+        key = _key(rating, a, b, worth, mass, rng, pair)
         visit = np.argsort(-key, kind="stable")
         allowed = np.ones((groups, problem.devices), np.bool_)
         np.logical_and.at(allowed, group, atoms.allowed)
@@ -112,11 +122,22 @@ def _joined(
 
 
 def _key(
-    rating: Rating, a: IntArray, b: IntArray, worth: FloatArray, mass: FloatArray, rng: np.random.Generator
+    rating: Rating,
+    a: IntArray,
+    b: IntArray,
+    worth: FloatArray,
+    mass: FloatArray,
+    rng: np.random.Generator,
+    pair: Colours | None,
 ) -> FloatArray:
     if rating == "random":
         return rng.random(len(a))
-    key = worth * np.exp(NOISE * rng.standard_normal(len(a)))
+    if pair is None:
+        noise = rng.standard_normal(len(a))
+    else:
+        _, of_pair = np.unique(pair, return_inverse=True)
+        noise = rng.standard_normal(int(of_pair.max(initial=-1)) + 1)[of_pair.reshape(-1)]
+    key = worth * np.exp(NOISE * noise)
     if rating == "even":
         least = float(mass.sum()) / max(len(mass), 1) * 0.1 + 1e-300
         return np.asarray(key / np.sqrt((mass[a] + least) * (mass[b] + least)))
