@@ -3,8 +3,10 @@
     loadmaster bench run --budget 10s --seeds 3 -o rows.jsonl       # measures; hours; the same command goes on
     python -m benchmarks.auto rows.jsonl                            # reads
     python -m benchmarks.auto docs/benchmark/*.jsonl --plot docs/images/auto-time.svg
+    python -m benchmarks.auto docs/benchmark/two-cores/*.jsonl --against docs/benchmark/*.jsonl
 
-Every method ran alone, with the same seconds on the same cores. Of several seeds the median counts.
+Every method ran alone, with the same seconds; on the same cores, unless ``--against`` brings rows of other machines:
+these count where the first files have none of the method on the instance. Of several seeds the median counts.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from loadmaster import bench
 from loadmaster.errors import LoadmasterError
 from loadmaster.studies import Page, Row, number, percent, require_plots
 
-__all__ = ["Line", "lines", "main", "quality"]
+__all__ = ["Line", "joined", "lines", "main", "quality"]
 
 MANY = 5000
 """Ops from which on a graph is large."""
@@ -90,6 +92,15 @@ def lines(rows: Iterable[Row]) -> list[Line]:
         if row.get("seconds") is not None and row["instance"] in groups:
             groups[row["instance"]].append(row)
     return [Line(name, mine) for name, mine in groups.items() if any(row["method"] == "auto" for row in mine)]
+
+
+def joined(rows: Sequence[Row], against: Sequence[Row]) -> list[Row]:
+    """The rows, and those of other methods than ``auto`` that the first have nothing of on the instance."""
+    known = {(row["instance"], row["method"]) for row in rows if row.get("seconds") is not None}
+    others = [
+        row for row in against if row["method"] != "auto" and (row["instance"], row["method"]) not in known
+    ]
+    return [*rows, *others]
 
 
 def short(told: Sequence[Line]) -> list[tuple[str, object]]:
@@ -196,11 +207,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.auto", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("rows", nargs="+", help="files of `loadmaster bench run`")
+    parser.add_argument("--against", nargs="+", default=[], metavar="FILE", help="rows of other methods")
     parser.add_argument("--plot", type=Path, metavar="SVG", help="quality over time")
     parser.add_argument("--json", action="store_true", help="print the lines as JSON")
     given = parser.parse_args(arguments)
     try:
-        rows = bench.read_rows(given.rows)
+        rows = joined(bench.read_rows(given.rows), bench.read_rows(given.against) if given.against else [])
         told = lines(rows)
         if not told:
             raise LoadmasterError("no row of these files is a run of `auto` by seconds")

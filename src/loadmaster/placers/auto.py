@@ -61,7 +61,7 @@ LONG = 8.0
 """Seconds that an episode of the search by groups has at least: large graphs take some to be put into groups."""
 SOME = 1000
 """Ops from which on that has as much time as all other searchers."""
-GROUPING, TOO_LONG = 3.5e-5, 0.25
+GROUPING, TOO_LONG = 3.5e-5, 0.2
 """Seconds per op until groups are made and moved for the first time, where they are contracted; and the share of the
 whole time that this may take: with less it is left out."""
 AT_ONCE = 1000.0
@@ -188,6 +188,11 @@ class _Run:
     def whole(self) -> float:
         """Seconds of the whole run."""
         return self.budget.seconds if self.budget.seconds is not None else SECONDS
+
+    @property
+    def hurried(self) -> bool:
+        """There is no time to put so many ops into groups."""
+        return not slow(self.problem) and GROUPING * self.problem.n > TOO_LONG * self.whole
 
     @property
     def seconds(self) -> float:
@@ -381,7 +386,7 @@ class _Run:
     def _search(self, lineup: Lineup, placer: Placer, number: int) -> None:
         """One searcher, from the best placement known to all, again and again; a construction once."""
         groups = isinstance(placer, Multilevel)  # it loses what it has built up when it begins anew
-        if groups and not slow(self.problem) and GROUPING * self.problem.n > TOO_LONG * self.whole:
+        if groups and self.hurried:
             return
         late = placer in lineup.rules
         weight = self._weight(lineup) if groups else AT_ONCE if late else 1.0

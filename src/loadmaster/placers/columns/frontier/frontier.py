@@ -34,8 +34,9 @@ from loadmaster.problem import Pipeline, Placement, Problem, relative_gap
 __all__ = ["Frontier", "close_gap"]
 
 
-SPREAD = 0.5
-"""Part of the time for flows, before anything else: large graphs can use it, small ones need a second."""
+SPREAD, SPREAD_LARGE, LARGE = 0.5, 0.9, 5000
+"""Part of the time for flows, before anything else: small graphs need a second of it; and of graphs with more ops,
+where other bounds by cuts come to less in any time."""
 BALLS = 4000
 """The most of them where there is no clock."""
 GLANCE = 0.25
@@ -135,7 +136,8 @@ class Frontier(Searcher):
     def _spread(self, search: Search, seed: int) -> None:
         """What must be carried between like devices that share the work; ends by itself when it gains no more."""
         balls = BALLS if search.budget.seconds is None else 10**9
-        enough = search.seconds + SPREAD * search.seconds_left
+        part = SPREAD if search.problem.n <= LARGE else SPREAD_LARGE
+        enough = search.seconds + part * search.seconds_left
 
         def over() -> bool:
             search.check()
