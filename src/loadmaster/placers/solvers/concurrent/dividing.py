@@ -1,8 +1,8 @@
 """On which device each of the heaviest classes is: a bound on ``concurrent``, by branch and bound over windows.
 
 The quick bounds let every op choose its place anew for each path, and every class be in parts on like devices. Once
-classes are fixed, both stop: a path that enters and leaves them pays for its transfers, and what shares a device queues.
-So classes are fixed one by one, the heaviest first, each on every device in turn (on one of those that are still
+classes are fixed, both stop: a path that enters and leaves them pays for its transfers, and what shares a device
+queues. So classes are fixed one by one, the heaviest first, each on every device in turn (on one of those that are still
 alike). A node is bounded by paths and windows (:func:`glance`); every placement belongs to some open node, so the least
 bound of the open nodes holds at any time.
 
@@ -28,7 +28,7 @@ __all__ = ["dividing_bounds"]
 
 SLACK = 1e-9
 """Bounds of nodes are rounded down by this part: more than floating point can have added to them."""
-STEP = 0.01
+STEP = 0.02
 """A value so much above the bound of a node is to be refuted first, relative to it."""
 
 Fixed = tuple[int, ...]
@@ -75,17 +75,18 @@ def dividing_bounds(
             value = glance(_with(problem, order, fixed), below / (1.0 - 2.0 * SLACK)) * (1.0 - SLACK)
             bound = max(node.bound, min(value, below))
             heapq.heappush(heap, _Node(bound, next(number), fixed, branch=value < below))
+        if not heap:  # a class that no device may run: there is no feasible placement
+            return
         if heap[0].bound > known:
             known = heap[0].bound
             yield min(known, target())
 
 
 def _heaviest(problem: Problem) -> IntArray:
-    """The classes that take time on their fastest devices, the heaviest first."""
+    """The classes that take time, the heaviest first; their weight is the median over the devices."""
     finite = np.where(np.isfinite(problem.time), problem.time, 0.0)
     cost = np.stack([np.bincount(problem.class_of, column, problem.classes) for column in finite.T], axis=1)
-    weight = np.where(problem.class_allowed, cost, np.inf).min(axis=1)
-    weight[~np.isfinite(weight)] = 0.0
+    weight = np.median(cost, axis=1)
     return np.argsort(-weight, kind="stable")[: int((weight > 0).sum())].astype(np.int32)
 
 
