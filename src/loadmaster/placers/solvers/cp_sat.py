@@ -90,8 +90,8 @@ class CpSat(PipelineSolver):
 
 
 def _relax(search: Search) -> None:
-    """The linear relaxation of a schedule, in a fifth of the time."""
-    limit = part_of(search, 0.2, 10.0).seconds
+    """The linear relaxation of a schedule, in a tenth of the time."""
+    limit = part_of(search, 0.1, 10.0).seconds
     if limit is not None:
         relaxed = linear_bound(search.problem, known=search.cost, seconds=limit)
         note_bound(search, relaxed.value, relaxed.name)

@@ -16,6 +16,9 @@ from loadmaster.problem.bounds._windows import best_window, best_windows
 
 __all__ = ["glance"]
 
+CONE, EFFORT = 16, 2e4
+"""More ancestors are looked at for queueing than in other bounds: where classes are fixed, queues are longer."""
+
 
 def glance(problem: Problem, below: float) -> float:
     """A bound on every placement under ``concurrent`` that costs less than ``below``, if there are any.
@@ -28,7 +31,7 @@ def glance(problem: Problem, below: float) -> float:
     view = view_of(problem)
     if view is None:
         return 0.0
-    paths = placed_paths(problem, view)
+    paths = placed_paths(problem, view, CONE, EFFORT)
     bound = float(paths.through.min(axis=1).max())
     if bound >= below:
         return bound

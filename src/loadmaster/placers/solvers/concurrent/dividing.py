@@ -2,9 +2,9 @@
 
 The quick bounds let every op choose its place anew for each path, and every class be in parts on like devices. Once
 classes are fixed, both stop: a path that enters and leaves them pays for its transfers, and what shares a device
-queues. So classes are fixed one by one, the heaviest first, each on every device in turn (on one of those that are still
-alike). A node is bounded by paths and windows (:func:`glance`); every placement belongs to some open node, so the least
-bound of the open nodes holds at any time.
+queues. So classes are fixed one by one, the heaviest first, each on every device in turn (on one of those that are
+still alike). A node is bounded by paths and windows (:func:`glance`); every placement belongs to some open node, so
+the least bound of the open nodes holds at any time.
 
 A node is bounded destructively: what costs less than a value a little above its bound uses no device that alone costs
 more. If that refutes the value, the node has it as its bound and waits; if not, its next class is fixed.
