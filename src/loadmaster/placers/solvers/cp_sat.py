@@ -81,7 +81,7 @@ class CpSat(PipelineSolver):
             quick_answers(search, first_part(search), seed)
             if isinstance(model, Concurrent):
                 _relax(search)
-                _divide(search, 0.2 if search.problem.n <= self.max_ops else 0.8)
+                _divide(search, 0.2 if search.problem.n <= self.max_ops else 0.6)
             if search.problem.n <= self.max_ops:
                 solve = solve_offload if isinstance(model, Offload) else solve_concurrent
                 if solve(search, workers=self.workers, seed=seed):
