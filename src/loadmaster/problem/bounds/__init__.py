@@ -24,6 +24,7 @@ from loadmaster.problem._model import Concurrent, Offload, Pipeline, Serial
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._bound import EPS, Bound
 from loadmaster.problem.bounds._crowding import each_has_its_own
+from loadmaster.problem.bounds._glance import glance
 from loadmaster.problem.bounds._ignored import ignored_by
 from loadmaster.problem.bounds._linear import linear_bound
 from loadmaster.problem.bounds._load_dual import load_dual
@@ -40,6 +41,7 @@ __all__ = [
     "all_bounds",
     "class_tensors",
     "each_has_its_own",
+    "glance",
     "ignored_by",
     "linear_bound",
     "load_dual",

@@ -33,6 +33,7 @@ _LEAVES_OUT = {
     "pruned load dual": (BETWEEN_LIKE, WHOLE),
     "load of atoms": ("transfers", WHOLE),
     "frontier": ("that every device has one bundle and not parts of several",),
+    "divided heavy classes": ("that lighter ops are on one device only", "transfers in the busiest stretch"),
     "critical path": ("transfers", ORDER),
     "placed critical path": (f"{ORDER}, but for a few before each op",),
     "crowded critical path": (ORDER,),

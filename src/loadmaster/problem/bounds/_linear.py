@@ -12,6 +12,7 @@ import numpy.typing as npt
 from loadmaster.arrays import BoolArray, FloatArray
 from loadmaster.problem._model import Concurrent
 from loadmaster.problem._problem import Problem
+from loadmaster.problem.bounds._around import Following, Stretch
 from loadmaster.problem.bounds._bound import EPS, Bound
 from loadmaster.problem.bounds._schedule import Paths, op_arcs, placed_paths
 from loadmaster.problem.bounds._view import Arcs, View, view_of
@@ -31,6 +32,8 @@ ROUNDS = 12
 """Most rounds in which windows are added."""
 LEVELS = (1.0 - 1e-6, 0.75, 0.5, 0.25)
 """Windows are looked for among the ops of which a kind has at least such a share."""
+STRETCHES = 40
+"""Most ops in a round, forwards and backwards each, whose descendants or ancestors get a row for each kind."""
 
 
 def linear_bound(problem: Problem, *, known: float = math.inf, seconds: float = math.inf) -> Bound:
@@ -44,7 +47,9 @@ def linear_bound(problem: Problem, *, known: float = math.inf, seconds: float = 
     - an op starts after its head on kind k and leaves its tail on kind k behind, in proportion to x (the
       longest paths of ``placed critical path``, with queueing);
     - the pairs (v, k) with head >= a and tail >= b run between a and T - b: T >= (a + b) Σ_j x[u, j] + their
-      time on k per device, for any one u and its places j of that sort. Violated windows are added round by round.
+      time on k per device, for any one u and its places j of that sort. Violated windows are added round by round;
+    - all that follows an op m and has a tail of at least b runs between the end of m and T - b (``_around.py``), and
+      all that precedes it and has a head of at least a between a and the start of m.
 
     With ``known``, the cost of some placement, pairs that alone cost more are excluded; the bound is then
     one on everything that is better than ``known``.
@@ -60,7 +65,7 @@ def linear_bound(problem: Problem, *, known: float = math.inf, seconds: float = 
         return nothing
     arcs = op_arcs(problem)
     between = view.of[arcs.tail] != view.of[arcs.head]
-    size = view.cost.size + problem.n + 3 * int(between.sum()) * (len(view.kinds) + 1)
+    size = view.cost.size + problem.n + 3 * int(between.sum()) * (len(view.kinds) + 1) * (len(view.kinds) > 2)
     if size > LARGEST:
         return nothing
     paths = placed_paths(problem, view)
@@ -84,7 +89,8 @@ class _Relaxation:
         self._allowed = allowed
         between = (view.of[arcs.tail] != view.of[arcs.head]) & (kinds > 1)
         self._arcs, self._between = arcs, np.flatnonzero(between)
-        self._moves = len(self._between)
+        # Between two kinds a transfer is one way or the other: two rows say so without variables of its own.
+        self._moves = len(self._between) if kinds > 2 else 0
         self._first_start = classes * kinds
         self._first_transfer = self._first_start + n
         self._first_leaving = self._first_transfer + self._moves
@@ -96,6 +102,11 @@ class _Relaxation:
         self._right: list[FloatArray] = []
         self._rows = 0
         self._build()
+        head, tail = (np.where(np.isfinite(a), a, math.inf).min(axis=1) for a in (paths.head, paths.tail))
+        urgency = head + view.time.min(axis=1) + tail
+        self._after = Following(n, arcs, tail, urgency)
+        self._before = Following(n, arcs.reversed(), head, urgency)
+        self._had: set[tuple[bool, int, float]] = set()
 
     # -- rows ------------------------------------------------------------------------------------------------
 
@@ -125,15 +136,26 @@ class _Relaxation:
             self._n, None, (every, last, 1.0), (every, start + every, -1.0), (rows, self._x(every), -(time + tail))
         )  # fmt: skip
         arcs = self._arcs
-        a = np.arange(len(arcs.tail))
-        moves, move = self._between, np.arange(self._moves)
-        self._add(
-            len(a), None, (a, start + arcs.head, 1.0), (a, start + arcs.tail, -1.0),
-            (a[:, None], self._x(arcs.tail), -time[arcs.tail]), (moves, self._first_transfer + move, -1.0),
-        )  # fmt: skip
-        if not self._moves:
+        moves, move = self._between[: self._moves], np.arange(self._moves)
+
+        def follow(a: IndexArray, *transfer: tuple[Any, Any, Any]) -> None:
+            """Along the arcs a, what ends of the transfer included."""
+            row = np.arange(len(a))
+            self._add(
+                len(a), None, (row, start + arcs.head[a], 1.0), (row, start + arcs.tail[a], -1.0),
+                (row[:, None], self._x(arcs.tail[a]), -time[arcs.tail[a]]), *transfer,
+            )  # fmt: skip
+
+        follow(np.arange(len(arcs.tail)), (moves, self._first_transfer + move, -1.0))
+        if not len(self._between):
             return
         out, into = self._cheapest_links()
+        if kinds == 2:
+            here, there = self._x(arcs.tail[self._between]), self._x(arcs.head[self._between])
+            row = np.arange(len(self._between))
+            for k in range(kinds):
+                follow(self._between, (row, here[:, k], -out[:, k]), (row, there[:, k], out[:, k]))
+            return
         leaving = self._first_leaving + (move[:, None] * kinds + np.arange(kinds))
         arriving = self._first_arriving + (move[:, None] * kinds + np.arange(kinds))
         for link, column in ((out, leaving), (into, arriving)):
@@ -168,6 +190,67 @@ class _Relaxation:
             (np.zeros(len(ops)), self._view.of[ops].astype(np.int64) * self._kinds + k, -share),
         )  # fmt: skip
 
+    def _stretches(self, z: FloatArray | None) -> bool:
+        """Add rows for the ops whose descendants or ancestors have too little time; False if there are none.
+
+        Without a solution: for those that are urgent if every class is where it takes least.
+        """
+        view, ok = self._view, self._allowed[self._view.of]
+        time = np.where(ok, view.time, 0.0)
+        if z is None:
+            share = np.zeros(self._allowed.shape)
+            share[np.arange(self._classes), np.where(self._allowed, view.cost, math.inf).argmin(axis=1)] = 1.0
+            soonest = np.where(ok, self._paths.head, math.inf).min(axis=1)
+            latest = np.where(ok, self._paths.tail, math.inf).min(axis=1)
+            before, after = soonest, latest
+        else:
+            share = z[: self._first_start].reshape(self._allowed.shape)
+            start = z[self._first_start : self._first_start + self._n] * self.scale
+            before, after = start, z[-1] * self.scale - start
+        work = (time * share[view.of]).sum(axis=1)
+        amounts = time * share[view.of] / view.number
+        added = False
+        for forward in (True, False):
+            following = self._after if forward else self._before
+            ops = following.ops
+            for k in range(self._kinds):
+                value, rest = following.longest(np.ascontiguousarray(amounts[:, k]))
+                if z is None:
+                    excess = (before[ops] + work[ops] if forward else after[ops] + work[ops]) + value
+                else:
+                    excess = value - (after[ops] - work[ops] if forward else before[ops]) - 1e-6 * self.scale
+                for i in np.argsort(-excess, kind="stable")[:STRETCHES].tolist():
+                    key = (forward, int(ops[i]), float(rest[i]))
+                    if excess[i] > 0 and key not in self._had:
+                        self._had.add(key)
+                        self._room(forward, following.stretch(key[1], key[2]))
+                        added = True
+        return added
+
+    def _room(self, forward: bool, stretch: Stretch) -> None:
+        """T >= the end of the op + the time of the stretch on kind k per device + its rest, for each kind k.
+
+        Backwards: the start of the op >= rest + that time. The rest holds whatever the places of the ops, for it
+        is the least of all kinds.
+        """
+        op, ops = stretch.op, stretch.ops
+        ok = self._allowed[self._view.of]
+        time = np.where(ok, self._view.time, 0.0) / self.scale
+        last, start = self._columns - 1, self._first_start + op
+        ends: tuple[tuple[Any, Any, Any], ...] = ((0, start, 1.0),)
+        if forward:
+            ends = (
+                (0, last, 1.0),
+                (0, start, -1.0),
+                (np.zeros(self._kinds), self._x(np.array([op]))[0], -time[op]),
+            )
+        for k in range(self._kinds):
+            column = self._view.of[ops].astype(np.int64) * self._kinds + k
+            self._add(
+                1, np.array([stretch.rest / self.scale * (1.0 - 1e-12)]), *ends,
+                (np.zeros(len(ops)), column, -time[ops, k] / self._view.number[k]),
+            )  # fmt: skip
+
     # -- solving ---------------------------------------------------------------------------------------------
 
     def solve(self, seconds: float) -> float:
@@ -176,6 +259,7 @@ class _Relaxation:
         best, worst = 0.0, -math.inf
         for k in range(self._kinds):
             self._window(k, 0.0, 0.0, self._allowed[self._view.of], 0)
+        self._stretches(None)
         for _ in range(ROUNDS):
             left = stop - clock.perf_counter()
             if left <= 0:
@@ -185,7 +269,10 @@ class _Relaxation:
                 break
             z, multiplier = found
             best = max(best, self._proved(multiplier))
-            if z[-1] <= worst * (1.0 + 1e-5) or not self._violated(z):
+            if z[-1] <= worst * (1.0 + 1e-5):
+                break
+            more = self._stretches(z)
+            if not self._violated(z) and not more:
                 break
             worst = z[-1]
         return best * self.scale

@@ -22,7 +22,9 @@ __all__ = ["Paths", "op_arcs", "placed_paths", "schedule_bounds"]
 
 
 CONE = 8
-"""How many ancestors of an op are looked at for queueing; more hardly help."""
+"""How many ancestors of an op are looked at for queueing; more hardly help as long as nothing is fixed."""
+EFFORT = 2e3
+"""Combinations of arcs between these ancestors and kinds that are looked at for an op."""
 MOST_PRICED = 2e6
 """Combinations of arcs and two kinds of devices for which prices of memory are looked for."""
 HEAVY = 0.6
@@ -44,13 +46,14 @@ class Paths(NamedTuple):
     through: FloatArray
 
 
-def placed_paths(problem: Problem, view: View) -> Paths:
-    """The longest paths to and from every pair."""
+def placed_paths(problem: Problem, view: View, cone: int = CONE, effort: float = EFFORT) -> Paths:
+    """The longest paths to and from every pair; with up to ``cone`` ancestors that queue."""
     busy = ~_pool(problem, view)
     arcs = op_arcs(problem)
     order = problem.graph.topological_order.copy()
-    head = _placed_path(view, order, arcs, view.latency, view.rate, busy)
-    tail = _placed_path(view, order[::-1].copy(), arcs.reversed(), view.latency.T, view.rate.T, busy)
+    queue = (busy, cone, effort)
+    head = _placed_path(view, order, arcs, (view.latency, view.rate), queue)
+    tail = _placed_path(view, order[::-1].copy(), arcs.reversed(), (view.latency.T, view.rate.T), queue)
     return Paths(head, tail, _class_extremes(view, head + view.time + tail, np.maximum, 0.0))
 
 
@@ -178,13 +181,18 @@ def _critical_path(view: View, order: IntArray, arcs: Arcs) -> float:
 
 
 def _placed_path(
-    view: View, order: IntArray, arcs: Arcs, latency: FloatArray, rate: FloatArray, busy: BoolArray
+    view: View,
+    order: IntArray,
+    arcs: Arcs,
+    link: tuple[FloatArray, FloatArray],
+    queue: tuple[BoolArray, int, float],
 ) -> FloatArray:
     """(n, K) seconds before which op v cannot start on kind k; of the reversed graph: that remain after it.
 
     Effort depends on size: queueing is looked at where it is cheap, and beyond 10⁸ combinations of arcs and
     kinds every transfer counts as the fastest one.
     """
+    (latency, rate), (busy, cone, effort) = link, queue
     n, kinds = view.time.shape
     between = np.isfinite(latency)
     flat = not between.any() or bool(np.ptp(latency[between]) == 0 and np.ptp(rate[between]) == 0)
@@ -194,7 +202,7 @@ def _placed_path(
         rate = np.where(between, rate[between].min(), 0.0)
     degree = len(arcs.tail) / n + 1.0
     work = degree * kinds * (kinds + 1.0) ** (1 if flat else 2)
-    cone = min(CONE, int(min(2e3, 3e7 / n) / work))
+    cone = min(cone, int(min(effort, 3e7 / n) / work))
     links = (np.ascontiguousarray(latency), np.ascontiguousarray(rate), flat)
     start: FloatArray = _starts(order, arcs.into(n), view.time, links, busy, view.of, cone)
     return start
