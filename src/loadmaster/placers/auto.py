@@ -22,6 +22,7 @@ from loadmaster.placers.frame.placer import Placer, parameters
 from loadmaster.placers.frame.polish import MOST_TRIES, polish
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
 from loadmaster.placers.frame.turns import Turns, taking
+from loadmaster.placers.learned.gdp import Gdp
 from loadmaster.placers.rules.single import Single
 from loadmaster.placers.search.multilevel import Multilevel
 from loadmaster.problem import (
@@ -61,9 +62,11 @@ LONG = 8.0
 """Seconds that an episode of the search by groups has at least: large graphs take some to be put into groups."""
 SOME = 1000
 """Ops from which on that has as much time as all other searchers."""
-GROUPING, TOO_LONG = 3.5e-5, 0.2
-"""Seconds per op until groups are made and moved for the first time, where they are contracted; and the share of the
-whole time that this may take: with less it is left out."""
+SLOW_TO_BEGIN: dict[type, tuple[float, float]] = {Multilevel: (3.5e-5, 0.2), Gdp: (4e-5, 0.5)}
+"""Seconds per op until a member has its first placement where moves are cheap (groups are contracted; tracks see all
+ops), and the share of the whole time that this may take: with less time it is left out."""
+PROVING = 1e-4
+"""Seconds per op that proofs need to come to anything on large graphs; with less there are only the cheap bounds."""
 AT_ONCE = 1000.0
 """Weight of rules that are late: they come before everybody else."""
 
@@ -189,10 +192,10 @@ class _Run:
         """Seconds of the whole run."""
         return self.budget.seconds if self.budget.seconds is not None else SECONDS
 
-    @property
-    def hurried(self) -> bool:
-        """There is no time to put so many ops into groups."""
-        return not slow(self.problem) and GROUPING * self.problem.n > TOO_LONG * self.whole
+    def hurries(self, member: type) -> bool:
+        """There is no time for this member on so large a graph."""
+        per_op, share = SLOW_TO_BEGIN.get(member, (0.0, 1.0))
+        return not slow(self.problem) and per_op * self.problem.n > share * self.whole
 
     @property
     def seconds(self) -> float:
@@ -360,8 +363,9 @@ class _Run:
                 break
             time.sleep(0.02)
         brief, part = lineup.brief or (None, 1.0)
+        hopeless = self.problem.n > HUGE and PROVING * self.problem.n > self.whole
         for prover in lineup.provers:
-            if self.seconds_left <= 0:
+            if self.seconds_left <= 0 or hopeless:
                 break
             share = part if prover == brief and prover != lineup.provers[-1] else 1.0
             self.member(prover, Budget(seconds=share * self.seconds_left), self.seed)
@@ -386,7 +390,7 @@ class _Run:
     def _search(self, lineup: Lineup, placer: Placer, number: int) -> None:
         """One searcher, from the best placement known to all, again and again; a construction once."""
         groups = isinstance(placer, Multilevel)  # it loses what it has built up when it begins anew
-        if groups and self.hurried:
+        if self.hurries(type(placer)):
             return
         late = placer in lineup.rules
         weight = self._weight(lineup) if groups else AT_ONCE if late else 1.0
@@ -400,8 +404,8 @@ class _Run:
         try:
             episode = 0
             part = (3 if self.problem.n > LARGE and not slow(self.problem, HUGE) else 1) if groups else 8
-            if groups and self.seconds_left < part * LONG:
-                part = 1
+            if (groups and self.seconds_left < part * LONG) or self.hurries(Multilevel):
+                part = 1  # to begin anew would cost what has been reached so far
             length = max(EPISODE, self.seconds_left / part)
             while self.seconds_left > 0 and not self.board.closed:
                 limit = Budget(seconds=min(length, self.seconds_left) if endless else self.seconds_left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, Literal, Protocol
@@ -20,6 +21,8 @@ from loadmaster.problem import Placement, Problem
 
 __all__ = ["IteratedWalker", "LocalSearch"]
 
+HUGE = 50_000
+"""Ops from which on both walks begin at what rules construct."""
 UNSEEN = 1e9
 """A temperature at which every move is accepted."""
 
@@ -28,7 +31,8 @@ UNSEEN = 1e9
 class LocalSearch(Searcher):
     """Descent by moving ops, groups and swaps, with kicks out of local optima and fresh starts.
 
-    Two walks run in parallel: one begins at the best constructed placement, the other at a random one. A
+    Two walks run in parallel: one begins at the best constructed placement, the other at a random one (on very
+    large graphs, where a placement is given, at another constructed one). A
     walk descends until nothing has improved for a while, is then kicked (a few moves accepted unseen) and
     descends again; a kick that led to nothing better is taken back, and after ``kicks`` of them in a row the
     walk starts afresh from a random placement.
@@ -68,14 +72,28 @@ class LocalSearch(Searcher):
             given = [search.best.device]
         seeds = np.random.SeedSequence(seed).generate_state(2 * WALKERS, np.uint64).tolist()
         walkers: list[Walker] = []
+        other = self._other(search) if start is not None else []
         for i in range(WALKERS):
-            starts = Starts(problem, given if i == 0 else [], seeds[i], fallback=fallback)
+            starts = Starts(problem, given if i == 0 else other, seeds[i], fallback=fallback)
             walkers.append(
                 IteratedWalker(
                     self, new_chain(problem, seeds[WALKERS + i], search.evaluator), starts, problem
                 )
             )
         run_walkers(search, walkers)
+
+    def _other(self, search: Search) -> list[IntArray]:
+        """Where the second walk begins on a very large graph: there is no time to make a random placement good, and
+        what is best to begin with need not be where a descent ends best."""
+        if search.problem.n <= HUGE:
+            return []
+        found: list[tuple[float, IntArray]] = []
+        for device in expert_candidates(search.problem):
+            cost = search.try_device(device)
+            search.check()
+            if math.isfinite(cost):
+                found.append((cost, device))
+        return [min(found, key=lambda pair: pair[0])[1]] if found else []
 
 
 class Origins(Protocol):
