@@ -25,8 +25,10 @@ from loadmaster.placers.search.beam import Beam
 from loadmaster.placers.search.exhaustive import Exhaustive
 from loadmaster.placers.search.local_search import LocalSearch
 from loadmaster.placers.search.multilevel import Multilevel
+from loadmaster.placers.solvers.concurrent.program import twin_devices
 from loadmaster.placers.solvers.cp_sat import CpSat
 from loadmaster.placers.solvers.exact import Exact
+from loadmaster.placers.solvers.milp import Milp
 from loadmaster.placers.solvers.pipeline.portfolio import too_large
 from loadmaster.placers.stages.ideal_dp import IdealDp
 from loadmaster.placers.stages.linear_dp import LinearDp
@@ -37,13 +39,16 @@ __all__ = ["HUGE", "LARGE", "Lineup", "lineup_of", "part_of", "slow"]
 
 GROUPED = 200
 """Ops from which on it is worth while to place groups of them first."""
+SOME = 1000
+"""Ops from which on solvers of a whole program prove nothing in some seconds, and keep searchers from the cores."""
 LARGE = 5000
 """Ops from which on searches by groups come first."""
 HUGE = 50_000
 """Ops from which on nobody waits for the cheap bounds either."""
 BLIND, KNOWING = 0.25, 0.7
 """Share of the time for ``frontier``, which knows neither of memory nor of convex devices, before ``cp-sat`` where
-memory decides; and for ``cp-sat`` before ``frontier`` where devices must be convex."""
+memory decides, and for ``min-cut`` there, whose bound for unlike devices only prices memory; and for ``cp-sat`` before
+``frontier`` where devices must be convex."""
 
 
 class Lineup(NamedTuple):
@@ -71,6 +76,8 @@ def lineup_of(problem: Problem) -> Lineup:
     single = LocalSearch(constructed=False)
     searchers: tuple[Placer, ...] = (single, Gdp(guard=False), Annealing())
     match problem.model:
+        case Serial() if Milp().supports(problem) is None and not twin_devices(problem):
+            provers, brief = (MinCut(), Milp()), (MinCut(), BLIND)
         case Serial():
             provers = (MinCut(),)
         case Concurrent():
@@ -86,7 +93,7 @@ def lineup_of(problem: Problem) -> Lineup:
         case Pipeline() if _memory_decides(problem):
             provers, brief = (Frontier(), CpSat()), (Frontier(), BLIND)
         case Pipeline():
-            provers = (Frontier(), Exact())
+            provers = (Frontier(), Exact()) if problem.n <= SOME else (Frontier(),)
         case Offload():
             provers = (Calls(), CpSat())
     if problem.n >= GROUPED:

@@ -61,7 +61,7 @@ episode is half as long again as the one before."""
 LONG = 8.0
 """Seconds that an episode of the search by groups has at least: large graphs take some to be put into groups."""
 SOME = 1000
-"""Ops from which on that has as much time as all other searchers."""
+"""Ops from which on that has twice as much time as all other searchers."""
 SLOW_TO_BEGIN: dict[type, tuple[float, float]] = {Multilevel: (3.5e-5, 0.2), Gdp: (4e-5, 0.5)}
 """Seconds per op until a member has its first placement where moves are cheap (groups are contracted; tracks see all
 ops), and the share of the whole time that this may take: with less time it is left out."""
@@ -419,11 +419,11 @@ class _Run:
             self.turns.leave(turn)
 
     def _weight(self, lineup: Lineup) -> float:
-        """Of the search by groups: on graphs of some size as much as all others together, because it begins slowly."""
+        """Of the search by groups: on graphs of some size more than of all others together, because it begins slowly."""
         others = max(len(lineup.searchers) - 1, 1)
         if self.problem.n > LARGE:
             return 3.0 * others
-        return float(others) if self.problem.n >= SOME else 3.0
+        return 2.0 * others if self.problem.n >= SOME else 3.0
 
     def polish(self) -> None:
         """Tidy the best placement up; its cost does not rise."""

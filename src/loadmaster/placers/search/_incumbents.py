@@ -13,7 +13,15 @@ from loadmaster.placers.stages.linear_dp import LinearDp
 from loadmaster.problem import Pipeline, Placement
 from loadmaster.problem.bounds import Bound
 
-__all__ = ["borrow", "construct", "has_room_to_solve", "note_bound", "part_of", "quick_answers"]
+__all__ = [
+    "borrow",
+    "construct",
+    "has_room_to_solve",
+    "left_to_others",
+    "note_bound",
+    "part_of",
+    "quick_answers",
+]
 
 
 def has_room_to_solve(search: Search) -> bool:
@@ -43,7 +51,8 @@ SOME = 1000
 """Ops from which on a prover leaves all search to those who search beside it."""
 
 
-def _left_to_others(search: Search) -> bool:
+def left_to_others(search: Search) -> bool:
+    """Others search beside this one, and the graph is so large that solvers would only take their time."""
     return search.accompanied and search.budget.evaluations is None and search.problem.n > SOME
 
 
@@ -51,7 +60,7 @@ def construct(search: Search, start: Placement | None, seed: int) -> None:
     """The given placement if it is feasible, then what plain rules construct."""
     first_start(search, start, seed)
     search.check()
-    if _left_to_others(search):
+    if left_to_others(search):
         return
     for device in greedy_candidates(search.problem):
         search.try_device(device)
@@ -62,7 +71,7 @@ def quick_answers(search: Search, budget: Budget, seed: int) -> None:
     """Where stages must be contiguous, cut topological orders; then local search from the best placement
     so far. Nothing for the rest of the time, or on a large graph, where others search beside this one."""
     whole = budget.seconds is None or budget.seconds > 0.5 * search.seconds_left
-    if _left_to_others(search) or (search.accompanied and budget.evaluations is None and whole):
+    if left_to_others(search) or (search.accompanied and budget.evaluations is None and whole):
         search.check()
         return
     model = search.problem.model

@@ -1,11 +1,15 @@
-"""HiGHS on the 0/1 program of pipeline throughput."""
+"""HiGHS on programs of two execution models."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from loadmaster.placers.solvers.pipeline.portfolio import PipelineSolver, SolverName
+from loadmaster.placers.frame.search import Search
+from loadmaster.placers.search._incumbents import construct, has_room_to_solve, quick_answers
+from loadmaster.placers.solvers.pipeline.portfolio import PipelineSolver, SolverName, first_part, unsolvable
+from loadmaster.placers.solvers.serial import solve_serial, unsuited
+from loadmaster.problem import Placement, Problem, Serial
 
 __all__ = ["Milp"]
 
@@ -15,9 +19,9 @@ class Milp(PipelineSolver):
     """HiGHS: branch and cut on the linear relaxation, in a process of its own.
 
     Solves ``pipeline`` with contiguity ``none`` or ``device``, memory included, as the 0/1 program of
-    ``pipeline/program.py``. Exact if it finishes; else the best placement found, with the bound that HiGHS has
-    proved (lowered by its tolerance). Local search has the first tenth of the time,
-    at most three seconds.
+    ``pipeline/program.py``, and ``serial`` where memory is short (``serial.py``). Exact if it finishes; else the best
+    placement found, with the bound that HiGHS has proved (lowered by its tolerance). Local search has the first tenth
+    of the time, at most three seconds.
 
     Complexity: exponential in the worst case; the program has classes · devices binaries and about tensors ·
     devices more, and each node of the tree solves its linear relaxation. Programs of more than 120,000 clauses
@@ -31,5 +35,23 @@ class Milp(PipelineSolver):
     """
 
     name: ClassVar[str] = "milp"
-    summary: ClassVar[str] = "pipeline throughput as an integer program, by HiGHS"
+    summary: ClassVar[str] = (
+        "pipeline throughput, or serial with short memory, as an integer program, by HiGHS"
+    )
     solvers: ClassVar[tuple[SolverName, ...]] = ("milp",)
+
+    def supports(self, problem: Problem) -> str | None:
+        """``pipeline`` without chains, and ``serial`` where memory is short."""
+        return unsuited(problem) if isinstance(problem.model, Serial) else unsolvable(problem)
+
+    def explore(self, search: Search, start: Placement | None, seed: int) -> None:
+        """By execution model."""
+        if not isinstance(search.problem.model, Serial):
+            super().explore(search, start, seed)
+            return
+        construct(search, start, seed)
+        if not has_room_to_solve(search):
+            quick_answers(search, search.budget, seed)
+            return
+        quick_answers(search, first_part(search), seed)
+        solve_serial(search, seed)

@@ -24,6 +24,7 @@ from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.search._incumbents import (
     construct,
     has_room_to_solve,
+    left_to_others,
     note_bound,
     part_of,
     quick_answers,
@@ -112,8 +113,8 @@ class Frontier(Searcher):
             self._spread(search, seed)
             self._fair(search, GLANCE, PATIENCE)
             width = close_gap(search, self, seed)
-            self._fair(search, 0.4)
-            if width is not None:
+            self._fair(search, 0.4, PATIENCE)
+            if width is not None and not left_to_others(search):
                 note = f" (a frontier of {width} tensors is too wide)"
                 if not solve_with(search, ("milp", "cp-sat"), workers=4, seed=seed, note=note):
                     quick_answers(search, part_of(search, 1.0, math.inf), seed)
