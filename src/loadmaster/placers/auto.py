@@ -419,7 +419,7 @@ class _Run:
             self.turns.leave(turn)
 
     def _weight(self, lineup: Lineup) -> float:
-        """Of the search by groups: on graphs of some size more than of all others together, because it begins slowly."""
+        """Of the search by groups: on graphs of some size more than of all others together, for it begins slowly."""
         others = max(len(lineup.searchers) - 1, 1)
         if self.problem.n > LARGE:
             return 3.0 * others
