@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Literal
+
 import numpy as np
 import pytest
 from brute_force import least_cost_with_orders
@@ -45,3 +48,30 @@ def test_no_searched_placement_is_better(seed: int) -> None:
     assert linear_bound(problem, known=best).value <= best
     simple = [b.value for b in all_bounds(problem) if b.name in {"placed critical path", "load dual"}]
     assert bound >= max(simple) * (1 - 1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    problems(Concurrent(), min_ops=2, max_ops=4, devices=st.sampled_from([2, 3]), constrained=False),
+    st.lists(st.integers(1, 8), min_size=4, max_size=4),
+    st.sampled_from([0.4, 0.6, 0.9]),
+    st.sampled_from(["sum", "peak"]),
+)
+def test_no_placement_that_fits_is_better(
+    problem: Problem, memory: list[int], room: float, counted: Literal["sum", "peak"]
+) -> None:
+    taken = np.array(memory[: problem.n], np.float64)
+    capacity = np.full(problem.devices, room * taken.sum())
+    capacity[-1] = np.inf
+    short = replace(problem, model=Concurrent(memory=counted), memory=taken, capacity=capacity)
+    assert linear_bound(short).value <= least_cost_with_orders(short)
+
+
+def test_what_does_not_fit_on_the_fast_device_counts() -> None:
+    graph, cluster = layered(40, width=4, seed=1), accelerators(1, 1)
+    problem = Problem.make(graph, cluster, Concurrent(), time=roofline(graph, cluster))
+    memory = np.ones(problem.n)
+    short = replace(problem, memory=memory, capacity=np.array([10.0, np.inf]))
+    best = PLACERS["local-search"].place(short, budget=Budget(evaluations=3000)).cost
+    assert linear_bound(replace(problem, memory=memory)).value < 0.9 * linear_bound(short).value
+    assert linear_bound(short).value <= best

@@ -80,8 +80,10 @@ class CpSat(PipelineSolver):
         if has_room_to_solve(search):
             quick_answers(search, first_part(search), seed)
             if isinstance(model, Concurrent):
-                _relax(search)
+                finished = _relax(search, 0.1)
                 _divide(search, 0.2 if search.problem.n <= self.max_ops else 0.6)
+                if not finished and search.problem.n > self.max_ops:
+                    _relax(search, 0.6)
             if search.problem.n <= self.max_ops:
                 solve = solve_offload if isinstance(model, Offload) else solve_concurrent
                 if solve(search, workers=self.workers, seed=seed):
@@ -89,13 +91,15 @@ class CpSat(PipelineSolver):
         quick_answers(search, part_of(search, 1.0, np.inf), seed)
 
 
-def _relax(search: Search) -> None:
-    """The linear relaxation of a schedule, in a tenth of the time."""
-    limit = part_of(search, 0.1, 10.0).seconds
-    if limit is not None:
-        relaxed = linear_bound(search.problem, known=search.cost, seconds=limit)
-        note_bound(search, relaxed.value, relaxed.name)
-        search.check()
+def _relax(search: Search, part: float) -> bool:
+    """The linear relaxation of a schedule, in a part of the time that is left; whether it came to its end."""
+    limit, begun = part_of(search, part, 10.0).seconds, search.seconds
+    if limit is None or search.bound.value >= search.cost:
+        return True
+    relaxed = linear_bound(search.problem, known=search.cost, seconds=limit)
+    note_bound(search, relaxed.value, relaxed.name)
+    search.check()
+    return search.seconds - begun < 0.9 * limit
 
 
 def _divide(search: Search, part: float) -> None:

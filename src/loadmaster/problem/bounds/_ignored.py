@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadmaster.problem._model import Offload, Pipeline
+from loadmaster.problem._model import Concurrent, Offload, Pipeline
 from loadmaster.problem._problem import Problem
 
 __all__ = ["ignored_by"]
@@ -72,7 +72,10 @@ def ignored_by(problem: Problem, name: str) -> tuple[str, ...] | None:
     if left is None:
         return None
     found = list(left)
-    if base not in _KNOW_MEMORY and bool(np.any(problem.memory.sum() > problem.capacity)):
+    knows_memory = base in _KNOW_MEMORY or (
+        base == "linear relaxation" and isinstance(problem.model, Concurrent)
+    )
+    if not knows_memory and bool(np.any(problem.memory.sum() > problem.capacity)):
         found.append("memory limits")
     model = problem.model
     if isinstance(model, Pipeline) and model.contiguity != "none":

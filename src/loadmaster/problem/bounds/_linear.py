@@ -15,7 +15,7 @@ from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._around import Following, Stretch
 from loadmaster.problem.bounds._bound import EPS, Bound
 from loadmaster.problem.bounds._schedule import Paths, op_arcs, placed_paths
-from loadmaster.problem.bounds._view import Arcs, View, view_of
+from loadmaster.problem.bounds._view import Arcs, View, least_memory, view_of
 from loadmaster.problem.bounds._windows import best_window
 
 # scipy.optimize takes longer to import than the rest of the package, and few runs solve a relaxation.
@@ -71,14 +71,14 @@ def linear_bound(problem: Problem, *, known: float = math.inf, seconds: float = 
     paths = placed_paths(problem, view)
     if not math.isfinite(paths.through.min(axis=1).max()):
         return nothing
-    relaxation = _Relaxation(view, arcs, paths, known)
+    relaxation = _Relaxation(problem, view, arcs, paths, known)
     return Bound(min(relaxation.solve(seconds), known), "linear relaxation")
 
 
 class _Relaxation:
     """Rows A z >= b over z = (x, s, transfers, what leaves, what arrives, T), in units of ``scale`` seconds."""
 
-    def __init__(self, view: View, arcs: Arcs, paths: Paths, known: float) -> None:
+    def __init__(self, problem: Problem, view: View, arcs: Arcs, paths: Paths, known: float) -> None:
         self._view, self._paths = view, paths
         classes, kinds = view.cost.shape
         n = len(view.of)
@@ -102,6 +102,7 @@ class _Relaxation:
         self._right: list[FloatArray] = []
         self._rows = 0
         self._build()
+        self._memory(problem)
         head, tail = (np.where(np.isfinite(a), a, math.inf).min(axis=1) for a in (paths.head, paths.tail))
         urgency = head + view.time.min(axis=1) + tail
         self._after = Following(n, arcs, tail, urgency)
@@ -166,6 +167,16 @@ class _Relaxation:
         here, there = self._x(arcs.tail[moves]), self._x(arcs.head[moves])
         self._add(cell.size, None, (cell, leaving, 1.0), (cell, here, -1.0), (cell, there, 1.0))
         self._add(cell.size, None, (cell, arriving, 1.0), (cell, here, 1.0), (cell, there, -1.0))
+
+    def _memory(self, problem: Problem) -> None:
+        """What is on a kind fits into its devices together."""
+        bytes_of = least_memory(problem)
+        total = float(bytes_of.sum())
+        for k, kind in enumerate(self._view.kinds):
+            room = float(problem.capacity[kind].sum()) * (1.0 + 1e-8)
+            if room < total:
+                column = self._view.of.astype(np.int64) * self._kinds + k
+                self._add(1, np.array([-room / total]), (np.zeros(self._n), column, -bytes_of / total))
 
     def _cheapest_links(self) -> tuple[FloatArray, FloatArray]:
         """(moves, K) the least transfer of an arc out of a kind to another, and into it, in units."""

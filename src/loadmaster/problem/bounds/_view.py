@@ -12,7 +12,7 @@ from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.problem._model import Concurrent, Offload, Serial
 from loadmaster.problem._problem import Problem
 
-__all__ = ["Arcs", "View", "class_sums", "class_tensors", "row_ptr", "view_of"]
+__all__ = ["Arcs", "View", "class_sums", "class_tensors", "least_memory", "row_ptr", "view_of"]
 
 Devices = npt.NDArray[np.intp]
 
@@ -63,10 +63,14 @@ def view_of(problem: Problem) -> View | None:
 
 def _fits(problem: Problem) -> BoolArray:
     """(classes, D) False where the class alone takes more memory than there is."""
-    peak = isinstance(problem.model, Concurrent) and problem.model.memory == "peak"
-    least = problem.resident if peak else problem.memory
-    weight = np.bincount(problem.class_of, least, problem.classes)
+    weight = np.bincount(problem.class_of, least_memory(problem), problem.classes)
     return np.asarray(weight[:, None] <= problem.capacity * (1.0 + 1e-9))
+
+
+def least_memory(problem: Problem) -> FloatArray:
+    """(n,) bytes that an op takes of its device all the time."""
+    peak = isinstance(problem.model, Concurrent) and problem.model.memory == "peak"
+    return problem.resident if peak else problem.memory
 
 
 def class_sums(of: IntArray, time: FloatArray) -> FloatArray:
