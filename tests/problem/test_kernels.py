@@ -27,7 +27,7 @@ from loadmaster.problem import (
     Serial,
 )
 from loadmaster.problem._evaluator import SimulatedEvaluator, evaluate
-from loadmaster.problem.loads import cost_of, move_op, nets_of, new_ledger, reset
+from loadmaster.problem.loads import Nets, cost_of, move_op, nets_of, nets_of_groups, new_ledger, reset
 from loadmaster.testing import reference
 
 SPACE = 4000
@@ -127,6 +127,42 @@ def test_moves_by_delta_equal_a_fresh_evaluation(data: st.DataObject) -> None:
         assert cost_of(nets, ledger) == pytest.approx(
             reference.evaluate(problem, Placement(device)).cost, rel=1e-12
         )
+
+
+@given(st.data())
+def test_nets_between_groups_cost_what_all_ops_do(data: st.DataObject) -> None:
+    model = data.draw(models().filter(lambda m: isinstance(m, Serial | Pipeline)))
+    problem = data.draw(problems(model, backward=data.draw(st.booleans()), constrained=False))
+    problem = replace(problem, time=np.where(np.isinf(problem.time), 7.0, problem.time))
+    groups = data.draw(st.integers(1, problem.n))
+    group = np.array([data.draw(st.integers(0, groups - 1)) for _ in range(problem.n)], np.int32)
+    nets = nets_of_groups(problem, group, groups)
+    if nets is None:  # forward and backward ops in one group, whose loads are added up apart
+        assert isinstance(model, Pipeline)
+        assert model.objective == "fw+bw"
+        assert any(len(set(problem.graph.backward[group == g].tolist())) > 1 for g in range(groups))
+        return
+    ends = [tuple(row) for row in np.delete(nets.tensors, [1, 3], axis=1).tolist()]
+    readers = [
+        np.flatnonzero([t in touched(nets, g) for g in range(groups)]).tolist() for t in range(len(ends))
+    ]
+    assert len({(*a, *b) for a, b in zip(ends, readers, strict=True)}) == len(ends), (
+        "put together where alike"
+    )
+    device = np.array([data.draw(st.integers(0, problem.devices - 1)) for _ in range(groups)], np.int32)
+    ledger = new_ledger(nets)
+    reset(*nets, *ledger, device)
+    for _ in range(data.draw(st.integers(0, 8))):
+        g, d = data.draw(st.integers(0, groups - 1)), data.draw(st.integers(0, problem.devices - 1))
+        move_op(*nets, *ledger, g, d)
+        device[g] = d
+    expected = reference.evaluate(problem, Placement(device[group])).cost
+    assert cost_of(nets, ledger) == pytest.approx(expected, rel=1e-12)
+
+
+def touched(nets: Nets, v: int) -> list[int]:
+    """What a group reads."""
+    return nets.touch[nets.ops[v, 0] : nets.ops[v, 1]].tolist()
 
 
 @given(problems(max_ops=6, devices=st.integers(1, 3), backward=True))

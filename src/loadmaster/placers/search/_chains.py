@@ -28,10 +28,12 @@ from loadmaster.problem.loads import (
     APART,
     OVERLAP,
     SERIAL,
+    Nets,
     cost_of,
     load_cost,
     move_op,
     nets_of,
+    nets_of_groups,
     new_ledger,
     reset,
 )
@@ -48,8 +50,10 @@ Focus = Callable[[IntArray], IntArray]
 class Chain(Protocol):
     """One walk through the feasible placements."""
 
-    best: IntArray
-    """(n,) devices of the best placement that the chain has met since it was made."""
+    @property
+    def best(self) -> IntArray:
+        """(n,) devices of the best placement that the chain has met since it was made."""
+        ...
 
     @property
     def best_cost(self) -> float:
@@ -105,23 +109,37 @@ def new_chain(problem: Problem, seed: int, evaluator: Evaluator) -> Chain:
 class NetChain:
     """Exact deltas in O(degree + devices) per move; millions of moves per second.
 
+    The nets are those between atoms, however many ops an atom has; only where stages must be contiguous, a move of an
+    atom moves its ops one by one.
+
     ``pipeline`` minimises not the largest load alone, which most moves do not change, but how far the loads
     exceed a target just below the best cost so far, plus a little of their sum.
     """
 
     def __init__(self, problem: Problem, seed: int) -> None:
-        self._nets = nets_of(problem)
-        self._moves = moves_of(problem)
-        self._members = members_of(problem)
         self._of_op = atoms_of(problem).of_op
         self._contiguity = contiguity_of(problem)
+        grouped = problem.derived(_nets_of_atoms) if self._contiguity[0] == 0 else None
+        if grouped is None:  # which paths there are between atoms only their ops tell
+            self._nets, self._unit = nets_of(problem), np.arange(problem.n, dtype=np.int32)
+            self._members = members_of(problem)
+        else:
+            self._nets, self._unit = grouped, self._of_op
+            every = np.arange(len(grouped.time) + 1, dtype=np.int32)
+            self._members = every, every[:-1]
+        self._moves = moves_of(problem)
         self._ledger = new_ledger(self._nets)
         self._rng = np.array([seed], np.uint64)
         self._at = np.zeros(len(self._moves.memory), np.int32)
         self._used = np.zeros(problem.devices)
         self._numbers = np.array([math.inf, math.inf])
-        self.best = np.zeros(problem.n, np.int32)
+        self._best = np.zeros_like(self._ledger.device)
         self.idle = 0
+
+    @property
+    def best(self) -> IntArray:
+        """(n,) a copy."""
+        return self._best[self._unit]
 
     @property
     def best_cost(self) -> float:
@@ -130,8 +148,8 @@ class NetChain:
 
     @property
     def device(self) -> IntArray:
-        """Where the chain stands."""
-        return self._ledger.device
+        """Where the chain stands; a copy."""
+        return self._ledger.device[self._unit]
 
     @property
     def cost(self) -> float:
@@ -140,7 +158,9 @@ class NetChain:
 
     def start(self, device: IntArray) -> None:
         """Go to a feasible placement."""
-        reset(*self._nets, *self._ledger, device)
+        of_unit = np.empty_like(self._best)
+        of_unit[self._unit] = device
+        reset(*self._nets, *self._ledger, of_unit)
         self._at[self._of_op] = device
         self._used[:] = np.bincount(self._at, self._moves.memory, len(self._used))
         cost = self.cost
@@ -148,7 +168,7 @@ class NetChain:
         self.idle = 0
         if cost < self.best_cost:
             self._numbers[0] = cost
-            self.best[:] = device
+            self._best[:] = of_unit
 
     def rebase(self) -> None:
         """Count improvements from here."""
@@ -158,9 +178,14 @@ class NetChain:
         """See :class:`Chain`."""
         made, self.idle = _walk(
             *self._nets, *self._ledger, *self._moves, *self._members, *self._contiguity, self._rng, self._at,
-            self._used, self._numbers, self.best, evaluations, temperature, cooling, self.idle,
+            self._used, self._numbers, self._best, evaluations, temperature, cooling, self.idle,
         )  # fmt: skip
         return int(made)
+
+
+def _nets_of_atoms(problem: Problem) -> Nets | None:
+    atoms = atoms_of(problem)
+    return nets_of_groups(problem, atoms.of_op, atoms.count)
 
 
 @njit(cache=True, nogil=True)

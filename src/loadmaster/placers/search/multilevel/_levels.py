@@ -1,9 +1,9 @@
 """One level of a multilevel search: the problem in which groups of atoms move as one.
 
-Where a cost is a schedule (``concurrent``, ``offload``), the groups are *tied*: a colocation class each, and every
-placement is costed on all ops, because a group that ran as one op would start too late. Where costs add up
-(``serial``, ``pipeline``), they are *contracted* as well: the cost stays the same, and a move takes a fraction of the
-time.
+The groups are *tied*: a colocation class each, and every placement is costed on all ops, because a group that ran as
+one op would start too late under ``concurrent`` or ``offload``. Where costs add up (``serial``, ``pipeline``), the walk
+itself sees only the nets between groups, so that a move takes a fraction of the time. Where stages must be contiguous,
+the groups are *contracted*, as far as that makes no circles: then the graph of the groups tells what is contiguous.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from loadmaster.arrays import IntArray
 from loadmaster.placers.frame.feasible import atoms_of, repair
-from loadmaster.placers.search._chains import BatchChain, Chain, NetChain, new_chain
+from loadmaster.placers.search._chains import BatchChain, Chain, new_chain
 from loadmaster.placers.search._critical import critical_ops
 from loadmaster.problem import Evaluator, Pipeline, Problem, Serial, SimulatedEvaluator
 from loadmaster.problem.coarsening import coarsen
@@ -58,10 +58,11 @@ class Level:
 
     def chain(self, seed: int, evaluator: Evaluator) -> Chain:
         """A walk over placements of the groups, costed on all ops."""
-        if self.group_of is not None:
-            return NetChain(self.coarse, seed)
-        if self.coarse is self.fine:
-            return new_chain(self.fine, seed, evaluator)
+        adds_up = isinstance(self.coarse.model, Serial | Pipeline) and isinstance(
+            evaluator, SimulatedEvaluator
+        )
+        if adds_up or self.coarse is self.fine:
+            return new_chain(self.coarse, seed, evaluator)
         if not isinstance(evaluator, SimulatedEvaluator):
             return BatchChain(self.coarse, seed, evaluator.evaluate_batch)
         simulator = evaluator.simulator
@@ -80,7 +81,8 @@ def make_level(problem: Problem, group: IntArray, evaluator: Evaluator) -> Level
     if int(group.max(initial=-1)) + 1 >= atoms.count:
         return Level(problem, problem, None)
     tied = replace(problem, class_of=group[atoms.of_op].astype(np.int32))
-    if isinstance(problem.model, Serial | Pipeline) and isinstance(evaluator, SimulatedEvaluator):
+    stages = isinstance(problem.model, Pipeline) and problem.model.contiguity != "none"
+    if stages and isinstance(evaluator, SimulatedEvaluator):
         contracted = coarsen(tied, "colour")
         return Level(problem, contracted.coarse, contracted.group_of)
     return Level(problem, tied, None)
