@@ -147,7 +147,7 @@ def _warm_up(placer: Placer, problem: Problem, left: Callable[[], bool] = lambda
     key = (placer.name, problem.model, problem.devices)
     if key in _warm or left():
         return
-    tiny = _tiny(problem)
+    tiny = _tiny(problem, placer.warm_up_ops if isinstance(placer, Searcher) else Searcher.warm_up_ops)
     # Training on it must leave no files behind.
     files = {field.name: "" for field in fields(cast(Any, placer)) if field.name in ("checkpoint", "log_dir")}
     placer = cast(Placer, replace(cast(Any, placer), **files))
@@ -157,9 +157,9 @@ def _warm_up(placer: Placer, problem: Problem, left: Callable[[], bool] = lambda
     _warm.add(key)
 
 
-def _tiny(problem: Problem) -> Problem:
-    """A problem of 24 ops on the same devices under the same model."""
-    graph = layered(24, width=4)
+def _tiny(problem: Problem, ops: int = Searcher.warm_up_ops) -> Problem:
+    """A problem of a few ops on the same devices under the same model."""
+    graph = layered(ops, width=4)
     rng = np.random.default_rng(0)
     # Numbers without pattern, so that no bound is met at once and every part of the method has its turn.
     return Problem.make(

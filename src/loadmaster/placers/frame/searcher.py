@@ -46,7 +46,9 @@ class Searcher:
     unlimited: ClassVar[Budget] = Budget()
     """The budget if the caller sets no limit; by default the method ends by itself."""
     warm_up: ClassVar[int] = SOLVE_FROM
-    """Evaluations on a tiny problem after which every part of the method has been loaded or compiled."""
+    """Evaluations on a tiny problem after which every part of the method has been loaded or compiled,"""
+    warm_up_ops: ClassVar[int] = 24
+    """and the ops of that problem: more where parts of the method are for larger graphs."""
     exhausts: ClassVar[bool] = False
     """A problem with few placements is enumerated first: for methods that search as long as they may."""
 

@@ -125,17 +125,17 @@ def _equal_stretches(problem: Problem, atoms: Atoms, steps: int = 24) -> Iterato
     Where atoms have no choice (inputs, which are on the host), also with these set aside: they would end
     stretches.
     """
-    order = atoms.order
+    order = np.ascontiguousarray(atoms.order)
     time = np.where(atoms.allowed, atoms.time, np.inf)
     usable = np.flatnonzero(atoms.allowed.any(axis=0))
     speed = np.where(np.isfinite(time), time, 0.0).sum(axis=0) / np.maximum(np.isfinite(time).sum(axis=0), 1)
     sequences = [usable[np.argsort(speed[usable], kind="stable")].astype(np.int32)]
-    sequences.append(sequences[0][::-1])
+    sequences.append(sequences[0][::-1].copy())
     total = float(time.min(axis=1).sum())
     lone = atoms.allowed.sum(axis=1) == 1
     fixed = np.where(lone, atoms.allowed.argmax(axis=1), -1).astype(np.int32)
     taken = np.bincount(fixed[lone], atoms.memory[lone], problem.devices)
-    tries = [(order, np.full(atoms.count, -1, np.int32), problem.capacity)]
+    tries = [(order, np.full(atoms.count, -1, np.int32), problem.capacity.copy())]
     if lone.any() and not lone.all():
         tries.append((order[~lone[order]], fixed, problem.capacity - taken))
     for step in range(steps):

@@ -61,6 +61,7 @@ class Multilevel(Searcher):
     name: ClassVar[str] = "multilevel"
     summary: ClassVar[str] = "local search on groups of ops, then on smaller ones, then on the ops"
     unlimited: ClassVar[Budget] = Budget(seconds=10.0)
+    warm_up_ops: ClassVar[int] = 240  # groups are made from twice as many atoms on
     exhausts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
