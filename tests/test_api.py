@@ -12,6 +12,7 @@ import pytest
 
 import loadmaster
 from loadmaster import api
+from loadmaster.api._placing import warm_for
 from loadmaster.api._replanning import make_ready, place_again
 from loadmaster.compiling import compilations
 from loadmaster.errors import InfeasibleError, InputError, UnsupportedError
@@ -20,6 +21,7 @@ from loadmaster.graph._file import dump_graph
 from loadmaster.graph.workload import Workload
 from loadmaster.hardware import accelerators
 from loadmaster.placers import PLACERS
+from loadmaster.placers.search.multilevel import _cycles
 from loadmaster.plan import Plan
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
 from loadmaster.problem._file import dump_problem
@@ -367,3 +369,15 @@ def test_who_is_ready_to_place_anew_compiles_nothing_while_requests_wait():
         found = place_again(problem)
     assert compiled.count == 0
     assert found.cost > 0
+
+
+@pytest.mark.parametrize("model", ["pipeline", "concurrent"])
+def test_what_only_larger_graphs_need_is_made_ready_too(model, monkeypatch):
+    made = []
+    for name in ("heavy_groups", "matching_rounds"):
+        called = getattr(_cycles, name)
+        monkeypatch.setattr(
+            _cycles, name, lambda *a, _call=called, _name=name, **k: made.append(_name) or _call(*a, **k)
+        )
+    warm_for(PLACERS["auto"], api.problem("zoo:layered-300", "6acc+1cpu", model=model))
+    assert {"heavy_groups", "matching_rounds"} <= set(made)

@@ -17,6 +17,7 @@ from loadmaster.placers._lineup import Lineup, lineup_of
 from loadmaster.placers.auto import Auto
 from loadmaster.placers.frame.board import Board, using
 from loadmaster.placers.frame.search import OutOfBudget, Search
+from loadmaster.placers.stages.linear_dp import LinearDp
 from loadmaster.problem import Placement, Problem, Solution
 from loadmaster.problem.bounds import Bound, lower_bound
 
@@ -171,6 +172,17 @@ def test_where_memory_decides_a_prover_that_does_not_know_of_it_is_brief() -> No
     wind_down()
     assert found.bound > 1.1 * lower_bound(short).value  # of the solvers that follow it
     assert found.bound <= found.cost
+
+
+@pytest.mark.parametrize("model", ["pipeline:chain", "pipeline:device"])
+def test_orders_for_stages_have_their_turns_beside_a_prover_that_never_ends(model: str) -> None:
+    problem = api.problem("zoo:layered-400?width=20", "3acc", model=model)
+    lineup = lineup_of(problem)
+    assert any(isinstance(member, LinearDp) for member in lineup.searchers)
+    assert not any(isinstance(member, LinearDp) for member in lineup.provers)
+    alone = LinearDp(orders=2, rounds=1).place(problem, budget=Budget())
+    assert Auto().place(problem, budget=Budget(seconds=4.0)).cost <= 1.02 * alone.cost
+    wind_down()
 
 
 def test_on_a_huge_graph_nobody_waits_for_the_bounds_but_they_are_told(

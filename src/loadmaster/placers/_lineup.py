@@ -85,11 +85,12 @@ def lineup_of(problem: Problem) -> Lineup:
             provers = (CpSat(),)
             searchers = (single, Gdp(guard=False), Beam(), Annealing())
         case Pipeline(contiguity="chain"):
-            provers = (IdealDp(), LinearDp())
+            provers, searchers = (IdealDp(),), (LinearDp(), *searchers)
         case Pipeline(contiguity="device") if not too_large(problem):
-            provers, brief = (LinearDp(), CpSat(), Frontier()), (CpSat(), KNOWING)
+            provers, brief = (CpSat(), Frontier()), (CpSat(), KNOWING)
+            searchers = (LinearDp(), *searchers)
         case Pipeline(contiguity="device"):
-            provers = (LinearDp(), Frontier(), Exact())
+            provers, searchers = (Frontier(), Exact()), (LinearDp(), *searchers)
         case Pipeline() if _memory_decides(problem):
             provers, brief = (Frontier(), CpSat()), (Frontier(), BLIND)
         case Pipeline():

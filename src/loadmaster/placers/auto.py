@@ -25,6 +25,7 @@ from loadmaster.placers.frame.turns import Turns, taking
 from loadmaster.placers.learned.gdp import Gdp
 from loadmaster.placers.rules.single import Single
 from loadmaster.placers.search.multilevel import Multilevel
+from loadmaster.placers.stages.linear_dp import LinearDp
 from loadmaster.problem import (
     OPTIMAL_GAP,
     Evaluator,
@@ -393,7 +394,8 @@ class _Run:
         if self.hurries(type(placer)):
             return
         late = placer in lineup.rules
-        weight = self._weight(lineup) if groups else AT_ONCE if late else 1.0
+        slow_starter = groups or isinstance(placer, LinearDp)
+        weight = self._weight(lineup) if slow_starter else AT_ONCE if late else 1.0
         turn = self.turns.join(placer.name, weight, passing=late)
         if (
             late and self.seconds_left < LAST * self.whole
@@ -419,7 +421,8 @@ class _Run:
             self.turns.leave(turn)
 
     def _weight(self, lineup: Lineup) -> float:
-        """Of the search by groups: on graphs of some size more than of all others together, for it begins slowly."""
+        """Of the search by groups, and by orders for stages: on graphs of some size more than of all others together,
+        for they begin slowly."""
         others = max(len(lineup.searchers) - 1, 1)
         if self.problem.n > LARGE:
             return 3.0 * others

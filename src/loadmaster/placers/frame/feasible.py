@@ -76,9 +76,9 @@ def repair(problem: Problem, device: IntArray) -> IntArray:
     used = np.bincount(at, atoms.memory, problem.devices).astype(np.float64)
     for d in np.flatnonzero(used > problem.capacity).tolist():
         mine = np.flatnonzero((at == d) & (atoms.memory > 0)).astype(np.int32)
-        loss = np.where(atoms.allowed[mine], atoms.time[mine], np.inf) - atoms.time[mine, d][:, None]
-        loss[:, d] = np.inf
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # nowhere but where it cannot be: infinity less infinity
+            loss = np.where(atoms.allowed[mine], atoms.time[mine], np.inf) - atoms.time[mine, d][:, None]
+            loss[:, d] = np.inf
             order = np.argsort(loss.min(axis=1) / atoms.memory[mine], kind="stable")
         _relieve(d, mine[order], loss[order], atoms.memory, problem.capacity, at, used)
     return at[atoms.of_op]

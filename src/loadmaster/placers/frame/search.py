@@ -197,6 +197,16 @@ class Search:
         if self.optimal:
             raise OutOfBudget
 
+    def between_steps(self) -> None:
+        """In the middle of long work, in whatever thread (one at a time): let others have their turn; raise
+        :class:`OutOfBudget` if the time is over. It looks at nothing on which the result of a run under a budget of
+        evaluations could depend."""
+        if self._turn is not None:
+            self._turn.pass_on()
+        if self.out_of_time():
+            self.stopped = "budget"
+            raise OutOfBudget
+
     def _look_at_board(self) -> None:
         """Take over what other members of a portfolio found and proved."""
         board = self._board

@@ -18,10 +18,11 @@ from loadmaster.errors import InfeasibleError
 from loadmaster.graph import GraphBuilder, layered
 from loadmaster.hardware import Cluster, Device
 from loadmaster.placers import Budget, Search
+from loadmaster.placers.frame.search import OutOfBudget
 from loadmaster.placers.stages._chain import chain_loads
 from loadmaster.placers.stages._contraction import contract, without_weightless
 from loadmaster.placers.stages._windows import chain_bound, windows_of
-from loadmaster.placers.stages.linear_dp import LinearDp
+from loadmaster.placers.stages.linear_dp import LinearDp, _kernel
 from loadmaster.placers.stages.linear_dp._kernel import best_cut
 from loadmaster.placers.stages.linear_dp._orders import some_order
 from loadmaster.placers.stages.linear_dp._search import LinearSearch
@@ -173,3 +174,46 @@ def test_a_placement_that_is_no_chain_of_the_atoms_is_not_gone_on_from() -> None
         assert linear.placements == []
         linear.adopt(np.zeros(problem.n, np.int32))
         assert len(linear.placements) == 1
+
+
+def test_a_cut_looks_at_the_clock_again_and_again_and_ends_there() -> None:
+    problem = api.problem("zoo:layered-3000?width=30", "4acc+1cpu", model="pipeline:chain")
+    contracted = without_weightless(contract(problem))
+    looks: list[int] = []
+
+    def check() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    order = some_order(contracted, 0, 0)
+    with pytest.raises(KeyboardInterrupt):
+        best_cut(contracted, windows_of(contracted), order, check=check)
+    assert len(looks) == 3
+
+
+@given(seed=SEEDS, model=st.sampled_from(MODELS))
+@settings(max_examples=30, deadline=None)
+def test_cutting_in_steps_changes_nothing(seed: int, model: Pipeline) -> None:
+    contracted = contract(random_problem(seed, model))
+    assume(contracted.kinds and contracted.atoms)
+    order = np.arange(contracted.atoms, dtype=np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        found = []
+        for some in (1, 3, 10**6):
+            patch.setattr(_kernel, "FIRST_CUTS", some)
+            patch.setattr(_kernel, "STEP", 0.0 if some == 1 else 1.0)
+            found.append(best_cut(contracted, windows_of(contracted), order))
+    values = [None if best is None else best[0] for best in found]
+    assert values[0] == values[1] == values[2]
+
+
+def test_the_threads_of_a_search_that_is_left_end_as_well() -> None:
+    problem = api.problem("zoo:layered-200?width=10", "3acc", model="pipeline:chain")
+    with Search(problem, Budget(), "test") as search:
+        linear = LinearSearch(search, without_weightless(contract(problem)), 0)
+        with pytest.raises(KeyboardInterrupt), linear._pool():
+            raise KeyboardInterrupt
+        with pytest.raises(OutOfBudget):
+            linear._look_at_clock()
+        search.try_device(np.zeros(problem.n, np.int32))

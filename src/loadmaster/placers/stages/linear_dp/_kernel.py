@@ -9,6 +9,8 @@ states)).
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +23,9 @@ from loadmaster.placers.stages._walk import Rules
 from loadmaster.placers.stages._windows import Windows
 
 __all__ = ["best_cut"]
+
+FIRST_CUTS, STEP = 8, 0.05
+"""Cuts until the first look at the clock; then as many as take so many seconds."""
 
 
 class Table(NamedTuple):
@@ -43,12 +48,13 @@ def best_cut(
     limit: float = np.inf,
     ceiling: float = np.inf,
     floor: float = 0.0,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[float, Stages] | None:
     """The best chain along a topological order of the atoms; None if there is none below ``limit`` (see
     ``best_chain``).
 
     ``cuts`` are the places where it may be cut, by default all: increasing, the first 0 and the last the
-    number of atoms.
+    number of atoms. ``check`` is called some twenty times a second, and may raise.
     """
     if cuts is None:
         cuts = np.arange(len(order) + 1)
@@ -70,8 +76,15 @@ def best_cut(
         np.empty(shape, np.int32),
         np.zeros(len(cuts), np.int32),
     )
-    _cut(contracted.tables, rules, table, order, cuts, floor)
+    table.value[0, 0], table.listed[0, 0], table.length[0] = floor, 0, 1
     last = len(cuts) - 1
+    first, some = 1, FIRST_CUTS
+    while first <= last:
+        began = time.perf_counter()
+        _cut(contracted.tables, rules, table, order, cuts, first, min(first + some, last + 1))
+        first += some
+        some = max(1, int(some * min(STEP / max(time.perf_counter() - began, 1e-9), 8.0)))
+        check()
     found = table.listed[last, : table.length[last]]
     if not len(found):
         return None
@@ -89,7 +102,8 @@ def best_cut(
 
 
 @njit(cache=True, nogil=True)
-def _cut(tables, rules, table, order, cuts, floor):  # type: ignore[no-untyped-def]
+def _cut(tables, rules, table, order, cuts, first, end):  # type: ignore[no-untyped-def]
+    """Fill the rows of the cuts from ``first`` up to ``end``; those before are filled."""
     time, bytes_, capacity, channel = tables.time, tables.memory, tables.capacity, tables.channel
     net_ptr, net, role, pins = tables.net_ptr, tables.net, tables.role, tables.pins
     booked, change, following = tables.load, tables.change, tables.following
@@ -111,8 +125,7 @@ def _cut(tables, rules, table, order, cuts, floor):  # type: ignore[no-untyped-d
     count = np.zeros(len(pins), np.int32)
     compute, comm = np.zeros(kinds * loads), np.zeros(channels * loads)
     load = np.empty(kinds)
-    values[0, 0], listed[0, 0], length[0] = floor, 0, 1
-    for b in range(1, len(cuts)):
+    for b in range(first, end):
         opened = 0
         for s in range(states):
             values[b, s] = limit

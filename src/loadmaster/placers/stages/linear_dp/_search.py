@@ -5,14 +5,16 @@ chains.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from loadmaster.arrays import IntArray, LongArray
-from loadmaster.placers.frame.search import Search
+from loadmaster.placers.frame.search import OutOfBudget, Search
 from loadmaster.placers.stages._chain import Stages, chain_loads
 from loadmaster.placers.stages._contraction import Contracted
 from loadmaster.placers.stages._objective import cheapest
@@ -72,6 +74,8 @@ class LinearSearch:
         self._kept: list[_Chain] = []
         self._orders = 0
         self._rounds = 0
+        self._one_at_a_time = threading.Lock()
+        self._left_behind = False
 
     @property
     def cost(self) -> float:
@@ -101,7 +105,7 @@ class LinearSearch:
         """Cut so many topological orders, each as well as possible."""
         if not self._contracted.atoms:
             return self._learnt(_Chain(0.0, []), 1)
-        with ThreadPoolExecutor(THREADS) as pool:
+        with self._pool() as pool:
             for first in range(0, orders, THREADS):
                 self._check()
                 numbers = range(self._orders, self._orders + min(THREADS, orders - first, self._left()))
@@ -121,7 +125,7 @@ class LinearSearch:
         brought nothing.
         """
         failed = 0
-        with ThreadPoolExecutor(THREADS) as pool:
+        with self._pool() as pool:
             while failed < rounds and self._kept:
                 self._check()
                 before = self.cost
@@ -175,8 +179,9 @@ class LinearSearch:
     def _cut(self, order: IntArray, places: LongArray | None, limit: float) -> _Chain | None:
         def solve(*, limit: float, ceiling: float, floor: float) -> tuple[float, Stages] | None:
             return best_cut(
-                self._contracted, self._windows, order, places, limit=limit, ceiling=ceiling, floor=floor
-            )
+                self._contracted, self._windows, order, places,
+                limit=limit, ceiling=ceiling, floor=floor, check=self._look_at_clock,
+            )  # fmt: skip
 
         found = cheapest(self._contracted, solve, limit, self.floors)
         if found is None:
@@ -203,6 +208,25 @@ class LinearSearch:
         by_cost = np.lexsort((crossing, stretch))
         first = np.unique(stretch[by_cost], return_index=True)[1]
         return np.unique(np.concatenate([[0], by_cost[first], [n]]))
+
+    # -- the clock -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _pool(self) -> Iterator[ThreadPoolExecutor]:
+        """Threads that end at their next look at the clock when the block is left early."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            try:
+                yield pool
+            except BaseException:
+                self._left_behind = True
+                raise
+
+    def _look_at_clock(self) -> None:
+        """While one thread waits for the search's turn, the other stands still as well."""
+        with self._one_at_a_time:
+            if self._left_behind:
+                raise OutOfBudget
+            self._search.between_steps()
 
     # -- book-keeping ----------------------------------------------------------------------------------------
 
