@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +19,12 @@ from loadmaster.problem import Placement, Problem
 __all__ = ["Annealing"]
 
 
+FIRST = 1 / 3
+"""Share of the whole walk that the first cycle takes at most; the next is twice as long, and both have been cold."""
+SHORTEST = 100
+"""Evaluations of a cycle at least, however little time is left."""
+
+
 @dataclass(frozen=True)
 class Annealing(Searcher):
     """Metropolis walks that cool down and are heated again.
@@ -24,7 +32,8 @@ class Annealing(Searcher):
     Two walks run in parallel. The temperature is a multiple of what one atom weighs: its mean time and mean
     transfers. In one walk a cycle starts from the best placement of the walk so far, and is twice as long as the one
     before. In the other it starts afresh, since constraints may wall a placement in, and lengths double after
-    ``restarts`` cycles.
+    ``restarts`` cycles. A cycle that would not end in the time that is left is shortened such that it does: a walk that
+    is never cold has found nothing.
 
     References
     ----------
@@ -61,7 +70,7 @@ class Annealing(Searcher):
                     self,
                     new_chain(problem, seeds[WALKERS + i], search.evaluator),
                     starts,
-                    problem,
+                    search,
                     fresh=i > 0,
                 )
             )
@@ -70,9 +79,11 @@ class Annealing(Searcher):
 
 class _CoolingWalker:
     def __init__(
-        self, settings: Annealing, chain: Chain, starts: Starts, problem: Problem, *, fresh: bool
+        self, settings: Annealing, chain: Chain, starts: Starts, search: Search, *, fresh: bool
     ) -> None:
+        problem = search.problem
         self.chain = chain
+        self._search = search
         self._fresh = fresh
         self._starts = starts
         self._settings = settings
@@ -82,10 +93,22 @@ class _CoolingWalker:
         self._mean = (float(fastest.sum()) + float(problem.mean_link.sum())) / max(atoms.count, 1)
         self._length = max(1000, int(settings.length * movable * max(problem.devices - 1, 1)))
         self._step = -1
+        """Of the cycle; -1 before the first."""
+        self._warmth = 1.0
+        """How much of its cooling the cycle has before it."""
         self._cycles = 0
+        self._made, self._seconds = 0, 0.0
 
     def walk(self, evaluations: int) -> int:
+        began = time.perf_counter()
+        made = self._walk(evaluations)
+        self._made += made
+        self._seconds += time.perf_counter() - began
+        return made
+
+    def _walk(self, evaluations: int) -> int:
         made = 0
+        self._fit(self._evaluations_left())
         while made < evaluations:
             if self._step < 0:
                 self.chain.start(self._starts.next())
@@ -98,18 +121,42 @@ class _CoolingWalker:
                 self.chain.start(self._starts.next() if self._fresh else self.chain.best.copy())
                 self._begin(2 * self._length if longer else self._length)
                 made += 1
+                self._fit(self._evaluations_left() - made)
                 continue
             # The cooling is geometric, so a slice only has to know where it begins.
-            cooling = (self._settings.cold / self._settings.hot) ** (1.0 / self._length)
-            scale = self._settings.hot * self._mean / max(self.chain.best_cost, 1e-300)
+            settings, left = self._settings, self._length - self._step
+            whole = settings.cold / settings.hot
+            scale = settings.hot * self._mean / max(self.chain.best_cost, 1e-300)
             step = self.chain.advance(
-                min(evaluations - made, self._length - self._step), scale * cooling**self._step, cooling
+                min(evaluations - made, left),
+                scale * whole ** (1.0 - self._warmth),
+                whole ** (self._warmth / left),
             )
             if step == 0:
                 return made
+            self._warmth -= self._warmth * step / left
             self._step += step
             made += step
         return made
 
     def _begin(self, length: int) -> None:
-        self._length, self._step = length, 0
+        self._length, self._step, self._warmth = length, 0, 1.0
+
+    def _evaluations_left(self) -> float:
+        """That this walk will make, as far as can be told."""
+        search = self._search
+        left = math.inf
+        if search.budget.evaluations is not None:
+            left = search.evaluations_left / WALKERS
+        if self._made and search.seconds_left < math.inf:
+            at_once = WALKERS if search.simulated else 1
+            rate = self._made / max(self._seconds, 1e-9) * at_once / WALKERS
+            left = min(left, rate * search.seconds_expected)
+        return left
+
+    def _fit(self, left: float) -> None:
+        """The cycle ends in the time that is left; the first one earlier, so that another can follow."""
+        step = max(self._step, 0)
+        most = left if self._cycles else FIRST * (step + left) - step
+        if most < self._length - step:
+            self._length = step + max(int(most), SHORTEST)
