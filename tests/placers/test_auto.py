@@ -14,9 +14,11 @@ from loadmaster import api, bench
 from loadmaster.errors import InfeasibleError, UndecidedError
 from loadmaster.placers import PLACERS, Budget, Progress, Searcher
 from loadmaster.placers._lineup import Lineup, lineup_of
-from loadmaster.placers.auto import Auto
+from loadmaster.placers.auto import Auto, _Run
+from loadmaster.placers.cuts.min_cut import MinCut
 from loadmaster.placers.frame.board import Board, using
 from loadmaster.placers.frame.search import OutOfBudget, Search
+from loadmaster.placers.search.annealing import Annealing
 from loadmaster.placers.stages.linear_dp import LinearDp
 from loadmaster.problem import Placement, Problem, Solution
 from loadmaster.problem.bounds import Bound, lower_bound
@@ -172,6 +174,33 @@ def test_where_memory_decides_a_prover_that_does_not_know_of_it_is_brief() -> No
     wind_down()
     assert found.bound > 1.1 * lower_bound(short).value  # of the solvers that follow it
     assert found.bound <= found.cost
+
+
+def test_a_prover_that_another_follows_goes_on_while_its_bound_rises() -> None:
+    problem = bench.instances()["memory-resnet-50-serial"].problem()
+    prover = MinCut()
+    run = _Run(time.perf_counter(), Auto(), problem, Budget(seconds=1.0), 0, None, None, None)
+    run.board.cost = 2.0
+    over = run._lasting(prover, 0.0)
+    assert not over()  # nobody is over at once
+    deadline = time.perf_counter() + 0.5
+    value = 1.0
+    while time.perf_counter() < deadline:
+        value += 0.1 * (2.0 - value)
+        run.board.prove(Bound(value, "rising"), prover.name)
+        assert not over()
+        time.sleep(0.02)
+    time.sleep(0.25)
+    assert over()
+    run.board.prove(Bound(value + 0.5 * (2.0 - value), "another's"), "milp")
+    assert over()
+
+
+def test_where_single_moves_are_walled_in_annealing_has_as_much_time_as_groups() -> None:
+    roomy = bench.instances()["hsdag-inception-v3-serial"].problem()
+    short = bench.instances()["memory-inception-v3-serial"].problem()
+    assert Annealing in lineup_of(short).slow
+    assert Annealing not in lineup_of(roomy).slow
 
 
 @pytest.mark.parametrize("model", ["pipeline:chain", "pipeline:device"])

@@ -42,7 +42,7 @@ def study(program: str):  # type: ignore[no-untyped-def]
 
 def test_the_list_of_programs_is_complete() -> None:
     table = (ROOT / "benchmarks" / "README.md").read_text()
-    assert len(PROGRAMS) == 19
+    assert len(PROGRAMS) == 20
     for program in PROGRAMS:
         assert study(program).name == program
         assert f"`{program}" in table, program

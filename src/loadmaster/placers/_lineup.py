@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from loadmaster.placers.columns.calls import Calls
@@ -57,13 +58,16 @@ class Lineup(NamedTuple):
     rules : constructions of milliseconds, one after another.
     provers : members that prove a bound, one after another, each for as long as it wants, beside all others.
     searchers : members that only search, or construct at some length; they share what the provers leave.
-    brief : a prover that has only a share of the time, because another one follows; and that share.
+    brief : a prover that has only a share of the time, because another one follows; and that share. It goes on as long
+        as it gets on.
+    slow : kinds of searchers that are good at the end of a long time, not of a short one: they have more of it.
     """
 
     rules: tuple[Placer, ...]
     provers: tuple[Placer, ...]
     searchers: tuple[Placer, ...]
     brief: tuple[Placer, float] | None = None
+    slow: tuple[type, ...] = (Multilevel, LinearDp)
 
 
 def lineup_of(problem: Problem) -> Lineup:
@@ -75,6 +79,11 @@ def lineup_of(problem: Problem) -> Lineup:
     brief: tuple[Placer, float] | None = None
     single = LocalSearch(constructed=False)
     searchers: tuple[Placer, ...] = (single, Gdp(guard=False), Annealing())
+    slow_ones: tuple[type, ...] = (Multilevel, LinearDp)
+    if isinstance(problem.model, Serial) and _short(
+        problem
+    ):  # single moves are walled in unless they are hot
+        slow_ones = (*slow_ones, Annealing)
     match problem.model:
         case Serial() if Milp().supports(problem) is None and not twin_devices(problem):
             provers, brief = (MinCut(), Milp()), (MinCut(), BLIND)
@@ -113,7 +122,7 @@ def lineup_of(problem: Problem) -> Lineup:
 
     if placements_of(problem) <= MOST or few_atoms(problem):
         provers = (Exhaustive(whole=placements_of(problem) <= MOST), *provers)
-    return Lineup(fitting(rules), fitting(provers), fitting(searchers), brief)
+    return Lineup(fitting(rules), fitting(provers), fitting(searchers), brief, slow_ones)
 
 
 def _memory_decides(problem: Problem) -> bool:
@@ -121,6 +130,11 @@ def _memory_decides(problem: Problem) -> bool:
     enough to be solved."""
     room = float(problem.capacity[~problem.pool].sum())
     return room < float(problem.memory.sum()) and not too_large(problem)
+
+
+def _short(problem: Problem) -> bool:
+    """Not every device holds everything."""
+    return float(problem.capacity.min(initial=math.inf)) < float(problem.memory.sum())
 
 
 def part_of(lineup: Lineup, number: int, runs: int) -> Lineup:

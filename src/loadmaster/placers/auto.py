@@ -25,7 +25,6 @@ from loadmaster.placers.frame.turns import Turns, taking
 from loadmaster.placers.learned.gdp import Gdp
 from loadmaster.placers.rules.single import Single
 from loadmaster.placers.search.multilevel import Multilevel
-from loadmaster.placers.stages.linear_dp import LinearDp
 from loadmaster.problem import (
     OPTIMAL_GAP,
     Evaluator,
@@ -66,6 +65,8 @@ SOME = 1000
 SLOW_TO_BEGIN: dict[type, tuple[float, float]] = {Multilevel: (3.5e-5, 0.2), Gdp: (4e-5, 0.5)}
 """Seconds per op until a member has its first placement where moves are cheap (groups are contracted; tracks see all
 ops), and the share of the whole time that this may take: with less time it is left out."""
+RISE, PATIENCE = 0.05, 0.2
+"""A prover that another one follows goes on while it closes this share of the gap within this share of the time."""
 PROVING = 1e-4
 """Seconds per op that proofs need to come to anything on large graphs; with less there are only the cheap bounds."""
 AT_ONCE = 1000.0
@@ -209,13 +210,18 @@ class _Run:
 
     # -- one member ------------------------------------------------------------------------------------------
 
-    def member(self, placer: Placer, budget: Budget, seed: int) -> None:
-        """Let a member work; what it finds goes to the board. Another may find something feasible where it does not."""
+    def member(
+        self, placer: Placer, budget: Budget, seed: int, over: Callable[[], bool] | None = None
+    ) -> None:
+        """Let a member work; what it finds goes to the board. Another may find something feasible where it does not.
+
+        over : whether its time has ended before the budget.
+        """
         if self.board.closed:
             return
         try:
             # Where costs are measured, nothing that a member simulates for itself may come onto the board.
-            with using(self.board) if self.simulated else nullcontext():
+            with using(self.board, over) if self.simulated else nullcontext():
                 found = placer.place(
                     self.problem,
                     budget=budget,
@@ -368,10 +374,26 @@ class _Run:
         for prover in lineup.provers:
             if self.seconds_left <= 0 or hopeless:
                 break
-            share = part if prover == brief and prover != lineup.provers[-1] else 1.0
-            self.member(prover, Budget(seconds=share * self.seconds_left), self.seed)
+            followed = prover == brief and prover != lineup.provers[-1]
+            over = self._lasting(prover, part * self.seconds_left) if followed else None
+            self.member(prover, Budget(seconds=self.seconds_left), self.seed, over)
         if not slow(self.problem):  # there the two walks of one member are better off with a core each
             self.turns.widen(2)
+
+    def _lasting(self, prover: Placer, seconds: float) -> Callable[[], bool]:
+        """Whether the time of a prover that another follows is over: it has so many seconds, and goes on as long as its
+        bound rises."""
+        board, until = self.board, self.seconds + seconds
+        bound, risen = board.bound.value, self.seconds
+
+        def over() -> bool:
+            nonlocal bound, risen
+            now = self.seconds
+            if board.proved_by == prover.name and board.bound.value - bound > RISE * (board.cost - bound):
+                bound, risen = board.bound.value, now
+            return now > until and now - risen > PATIENCE * self.whole
+
+        return over
 
     def _construct(self, lineup: Lineup) -> None:
         """The rules, then the searchers, each in a thread; rules that are late take turns with them."""
@@ -390,12 +412,11 @@ class _Run:
 
     def _search(self, lineup: Lineup, placer: Placer, number: int) -> None:
         """One searcher, from the best placement known to all, again and again; a construction once."""
-        groups = isinstance(placer, Multilevel)  # it loses what it has built up when it begins anew
+        starts_slowly = isinstance(placer, lineup.slow)  # it loses what it has built up when it begins anew
         if self.hurries(type(placer)):
             return
         late = placer in lineup.rules
-        slow_starter = groups or isinstance(placer, LinearDp)
-        weight = self._weight(lineup) if slow_starter else AT_ONCE if late else 1.0
+        weight = self._weight(lineup) if starts_slowly else AT_ONCE if late else 1.0
         turn = self.turns.join(placer.name, weight, passing=late)
         if (
             late and self.seconds_left < LAST * self.whole
@@ -405,8 +426,10 @@ class _Run:
         endless = getattr(placer, "unlimited", Budget()) != Budget()
         try:
             episode = 0
-            part = (3 if self.problem.n > LARGE and not slow(self.problem, HUGE) else 1) if groups else 8
-            if (groups and self.seconds_left < part * LONG) or self.hurries(Multilevel):
+            part = 8
+            if starts_slowly:
+                part = 3 if self.problem.n > LARGE and not slow(self.problem, HUGE) else 1
+            if (starts_slowly and self.seconds_left < part * LONG) or self.hurries(Multilevel):
                 part = 1  # to begin anew would cost what has been reached so far
             length = max(EPISODE, self.seconds_left / part)
             while self.seconds_left > 0 and not self.board.closed:
@@ -421,9 +444,8 @@ class _Run:
             self.turns.leave(turn)
 
     def _weight(self, lineup: Lineup) -> float:
-        """Of the search by groups, and by orders for stages: on graphs of some size more than of all others together,
-        for they begin slowly."""
-        others = max(len(lineup.searchers) - 1, 1)
+        """Of searchers that begin slowly: on graphs of some size more than of all others together."""
+        others = max(sum(not isinstance(searcher, lineup.slow) for searcher in lineup.searchers), 1)
         if self.problem.n > LARGE:
             return 3.0 * others
         return 2.0 * others if self.problem.n >= SOME else 3.0

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from loadmaster.problem import Placement, Point, Problem, relative_gap
 from loadmaster.problem.bounds import Bound
 
-__all__ = ["Board", "board_of", "using"]
+__all__ = ["Board", "board_of", "end_of", "using"]
 
 
 class Board:
@@ -85,19 +85,27 @@ class Board:
             self.closed = True
 
 
-_here: ContextVar[Board | None] = ContextVar("board", default=None)
+_here: ContextVar[tuple[Board, Callable[[], bool]] | None] = ContextVar("board", default=None)
 
 
 def board_of(problem: Problem) -> Board | None:
     """The board of the present thread, if there is one for this problem."""
-    board = _here.get()
-    return board if board is not None and board.problem is problem else None
+    here = _here.get()
+    return here[0] if here is not None and here[0].problem is problem else None
+
+
+def end_of(problem: Problem) -> Callable[[], bool] | None:
+    """Tells whether a search that begins in the present thread should end before its time is over, or None."""
+    here = _here.get()
+    return here[1] if here is not None and here[0].problem is problem else None
 
 
 @contextmanager
-def using(board: Board) -> Iterator[None]:
-    """Searches that begin in this thread inside the block use the board."""
-    token = _here.set(board)
+def using(board: Board, over: Callable[[], bool] | None = None) -> Iterator[None]:
+    """Searches that begin in this thread inside the block use the board; they end when it is closed, or it is ``over``
+    for them."""
+    ends = (lambda: board.closed) if over is None else (lambda: board.closed or over())
+    token = _here.set((board, ends))
     try:
         yield
     finally:

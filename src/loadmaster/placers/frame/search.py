@@ -14,7 +14,7 @@ from typing import Any, Self
 from loadmaster.arrays import IntArray
 from loadmaster.errors import InputError
 from loadmaster.files import shown
-from loadmaster.placers.frame.board import board_of
+from loadmaster.placers.frame.board import board_of, end_of
 from loadmaster.placers.frame.turns import turn_of
 from loadmaster.problem import Evaluator, Placement, Point, Problem, SimulatedEvaluator, Solution
 from loadmaster.problem.bounds import Bound, lower_bound
@@ -89,6 +89,7 @@ class Search:
         self.evaluator: Evaluator = evaluator if evaluator is not None else SimulatedEvaluator(problem)
         self.simulated = isinstance(self.evaluator, SimulatedEvaluator)
         self._board = board_of(problem) if self.simulated else None
+        self._over = end_of(problem) if self.simulated else None
         self._bound = lower_bound(problem) if self._board is None else self._board.bound
         self.best: Placement | None = None
         self.cost = math.inf
@@ -217,8 +218,8 @@ class Search:
             self._bound = board.bound
 
     def out_of_time(self) -> bool:
-        """The deadline has come, or the portfolio that this search is part of has ended."""
-        return self.seconds_left <= 0 or (self._board is not None and self._board.closed)
+        """The deadline has come, or the portfolio that this search is part of has ended, or its time in it."""
+        return self.seconds_left <= 0 or (self._over is not None and self._over())
 
     def tell(self, *, always: bool = False) -> None:
         """Call the progress callback, at most ten times a second."""

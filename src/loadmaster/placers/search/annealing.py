@@ -14,7 +14,7 @@ from loadmaster.placers.frame.search import Budget, Search
 from loadmaster.placers.frame.searcher import Searcher
 from loadmaster.placers.search._chains import Chain, new_chain
 from loadmaster.placers.search._walkers import WALKERS, Starts, Walker, first_start, run_walkers
-from loadmaster.problem import Placement, Problem
+from loadmaster.problem import Placement
 
 __all__ = ["Annealing"]
 
@@ -40,11 +40,11 @@ class Annealing(Searcher):
     S. Kirkpatrick, C. Gelatt, M. Vecchi, "Optimization by simulated annealing", Science 220, 1983.
     """
 
-    hot: float = 0.3
+    hot: float = 0.6
     """Temperature at the start of a cycle, as a multiple of the mean weight of an atom."""
     cold: float = 0.003
     """Temperature at its end."""
-    length: float = 50.0
+    length: float = 120.0
     """Evaluations of the first cycle per atom and other device."""
     restarts: int = 8
     """Cycles of one length in the walk that starts afresh."""
