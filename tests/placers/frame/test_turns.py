@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from loadmaster.placers.frame.turns import Turn, Turns
+from loadmaster.placers.frame.turns import OPENING, Turn, Turns
 
 
 def run(gains: dict[str, float], rounds: int) -> tuple[dict[str, int], int]:
@@ -46,6 +46,11 @@ def test_whoever_improves_has_more_turns_and_nobody_is_forgotten() -> None:
     assert most == 1
     assert had["good"] > max(had["idle"], had["lazy"])
     assert min(had.values()) >= 5
+
+
+def test_whoever_gains_first_does_not_keep_others_from_showing_what_they_can() -> None:
+    had, _ = run({"quick": 0.5, "b": 0.0, "c": 0.0, "d": 0.0, "e": 0.0}, 5 * OPENING)
+    assert set(had.values()) == {OPENING}
 
 
 def test_turns_are_even_where_nothing_improves() -> None:

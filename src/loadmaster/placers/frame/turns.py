@@ -2,7 +2,7 @@
 
 Every member of a portfolio has a :class:`Turn` of its own and runs in a thread of its own, so that it keeps what it
 has built up. It asks for the lane each time it looks at the clock (:meth:`Turn.pass_on`); while it waits its own clock
-stands still. A small bandit: of two turns that are given out, one goes to the member with the best gain per second of
+stands still. A small bandit: after some turns for everybody, of two turns that are given out, one goes to the member with the best gain per second of
 late, the other to the one that has had the least time for its weight, so that nobody is forgotten. Whoever has gained
 nothing for some turns counts for less until it gains again.
 """
@@ -22,6 +22,9 @@ FADING = 0.7
 """What is left of earlier gains and seconds in a member's rate after another turn."""
 VAIN, LEAST = 2.0, 0.25
 """After so many turns in vain a member counts for half, and at last for this share of its weight."""
+OPENING = 2
+"""Turns that every member has before any has more: what somebody is good for shows after some time, and whoever gained
+first would have half of all turns from then on."""
 OVERDUE = 2.0
 """Seconds over its time after which a member no longer keeps others from the lane."""
 
@@ -46,6 +49,8 @@ class Turn:
         self.gain = 0.0
         self.rate_gain = 0.0
         self.rate_seconds = 0.0
+        self.had = 0
+        """Turns that it has had."""
         self.vain = 0
         """Turns in a row without gain."""
 
@@ -149,6 +154,7 @@ class Turns:
         self._running.remove(turn)
         seconds = max(self._clock() - turn.since, 0.0)
         turn.spent += seconds
+        turn.had += 1
         turn.rate_gain = FADING * turn.rate_gain + turn.gain
         turn.rate_seconds = FADING * turn.rate_seconds + seconds
         turn.vain = 0 if turn.gain > 0 else turn.vain + 1
@@ -174,7 +180,11 @@ class Turns:
         return len(on_time) < self._lanes
 
     def chosen(self) -> Turn:
-        """Who is next: by turns the one that improves fastest and the one that has had the least time."""
+        """Who is next: at first all, then by turns the one that improves fastest and the one that has had the least
+        time."""
+        new = [turn for turn in self._waiting if turn.had < OPENING]
+        if new:
+            return min(new, key=lambda turn: (turn.had, -turn.weight))
         least = min(self._waiting, key=lambda turn: turn.fair)
         best = max(self._waiting, key=lambda turn: turn.rate)
         return best if self._given % 2 and best.rate > 0 else least
