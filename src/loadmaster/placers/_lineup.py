@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from loadmaster.placers.columns.calls import Calls
+from loadmaster.placers.columns.convex import Convex
 from loadmaster.placers.columns.frontier import Frontier
 from loadmaster.placers.cuts.min_cut import MinCut
 from loadmaster.placers.frame.branching import few_atoms
@@ -87,10 +88,10 @@ def lineup_of(problem: Problem) -> Lineup:
         case Pipeline(contiguity="chain"):
             provers, searchers = (IdealDp(),), (LinearDp(), *searchers)
         case Pipeline(contiguity="device") if not too_large(problem):
-            provers, brief = (CpSat(), Frontier()), (CpSat(), KNOWING)
+            provers, brief = (Convex(), CpSat(), Frontier()), (CpSat(), KNOWING)
             searchers = (LinearDp(), *searchers)
         case Pipeline(contiguity="device"):
-            provers, searchers = (Frontier(), Exact()), (LinearDp(), *searchers)
+            provers, searchers = (Convex(), Frontier(), Exact()), (LinearDp(), *searchers)
         case Pipeline() if _memory_decides(problem):
             provers, brief = (Frontier(), CpSat()), (Frontier(), BLIND)
         case Pipeline():
