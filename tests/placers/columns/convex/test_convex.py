@@ -32,7 +32,7 @@ MODELS = [Pipeline("device", comm, objective) for comm in ("sum", "overlap") for
 
 def bound_of(problem: Problem, limit: float, ideals: int = 100_000) -> float:
     """What is proved with all sets below a limit; 0 if there are too many ideals."""
-    contracted = with_few_ideals(ordered(problem), ideals)
+    contracted = with_few_ideals(ordered(problem), ideals, ideals)
     if contracted is None:
         return 0.0
     lattice = lattice_of(contracted, ideals)

@@ -1,10 +1,19 @@
-"""The search for prices that prove a large bound: column generation over convex sets, in a box around the best prices.
+"""The search for prices that prove a large bound: by weights first, then by column generation, both over convex sets.
 
 Whatever the prices of the classes, let the sets be ordered by their load, and the best set of each kind of device be
 known up to some load. As long as these, one for each device, are worth less than all classes together, no placement can
 have a largest load below the next set's: its devices would hold every class once. So all prices prove a bound, the load
-of the set where this ends (:meth:`Ascent._price`). Prices come from the master program (``_master.py``) for a target
-that moves between what is proved and what may be possible.
+of the set where this ends (:meth:`Ascent._reach`).
+
+For a target a little above the bound, classes that the best sets hold too often become cheaper, and others dearer
+(multiplicative weights): a round takes a pass over the sets, and the mean of the prices of late is soon within some
+percent. The rest is done by the master program (``_master.py``), for a target that moves between what is proved and
+what may be possible.
+
+References
+----------
+S. Plotkin, D. Shmoys, É. Tardos, "Fast approximation algorithms for fractional packing and covering problems",
+Mathematics of Operations Research 1995 (the weights).
 """
 
 from __future__ import annotations
@@ -14,9 +23,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from loadmaster.arrays import FloatArray
+from loadmaster.arrays import FloatArray, LongArray
 from loadmaster.placers.columns.convex._master import Column, Master
-from loadmaster.placers.columns.convex._sets import Sets, best_sets, refuted, worth_of
+from loadmaster.placers.columns.convex._sets import Sets, best_sets, mass_of, refuted, worth_of
 from loadmaster.placers.stages._contraction import Contracted
 from loadmaster.placers.stages.ideal_dp._ideals import Lattice, members_of
 
@@ -26,6 +35,16 @@ BATCH = 4_000_000
 """Sets that are looked at between two looks at the clock, some 0.05 s."""
 MARGIN = 1e-10
 """Share of the sum of all prices that adding them up may be wrong by: thousands of terms, each by 1e-16."""
+PACE, SLOWER = 0.03, 100.0
+"""How much the weights change at first, and rounds after which it is less by a root of two."""
+SOFT = 1e-3
+"""Sets that are worth so much less than the best one (a share) count for a third of it."""
+RISE = 0.02
+"""Where the target of the weights is above the bound."""
+MEMORY = 0.02
+"""Weight of the newest prices in the mean."""
+LOOK, PATIENCE = 5, 400
+"""Rounds between two looks at what the mean proves, and rounds without a better bound after which it ends."""
 CALM = 0.6
 """Weight of the best prices so far where the next ones are tried, between them and those of the master."""
 WIDE = 1e3
@@ -77,13 +96,51 @@ class Ascent:
             usual = math.isfinite(whole) and whole > 0.0
             prices = prices / whole if usual else np.full(len(prices), 1.0 / max(len(prices), 1))
         try:
-            return self._run(prices, rounds)
+            return self._generate(self._weigh(prices), rounds)
         finally:
             self._master.close()
 
-    def _run(self, prices: FloatArray, rounds: int) -> FloatArray:
-        possible = target = min(self._limit, self._cost())
-        reachable = False
+    def _weigh(self, prices: FloatArray) -> FloatArray:
+        """Prices by multiplicative weights, until the bound has not risen for some rounds."""
+        prices = np.maximum(prices, 1e-6 / len(prices))
+        mean = prices = prices / prices.sum()
+        self._reach(mean)
+        since = 0
+        while since < PATIENCE and self.bound < min(self._limit, self._cost()):
+            target = min(self._limit, (1.0 + RISE) * self.bound)
+            value, chosen = self._best(prices, target)
+            change = np.exp(-PACE / math.sqrt(1.0 + since / SLOWER) * self._held(value, chosen))
+            prices = prices * change / float(prices @ change)
+            mean = mean + MEMORY * (prices - mean)
+            since += 1
+            if since % LOOK == 0:
+                before = self.bound
+                self._reach(mean)
+                if self.bound > before:
+                    since = 0
+        return mean
+
+    def _held(self, value: FloatArray, chosen: LongArray) -> FloatArray:
+        """(atoms,) how often each is in the best sets, less the mean: they are drawn with a probability that falls with
+        what they are worth less than the best one.
+        """
+        sets = self._sets
+        mass = np.zeros(self._lattice.ideals)
+        best = value.max(axis=1)
+        for k, count in enumerate(self._counts.tolist()):
+            of_kind = np.flatnonzero(chosen[k] >= 0)
+            if len(of_kind) == 0:
+                continue
+            share = np.exp((value[k, of_kind] - best[k]) / (SOFT * max(float(best.max()), 1e-300)))
+            share *= count / share.sum()
+            np.add.at(mass, sets.target[chosen[k, of_kind]], share)
+            np.subtract.at(mass, sets.source[chosen[k, of_kind]], share)
+        held = mass_of(self._lattice, mass, self._contracted.atoms)
+        return np.asarray(held - held.mean())
+
+    def _generate(self, prices: FloatArray, rounds: int) -> FloatArray:
+        possible, reachable = min(self._limit, self._cost()), False
+        target = self._next(possible, reachable)
         ratio = self._price(prices, target)
         while self.rounds < rounds:
             self.rounds += 1
@@ -124,32 +181,42 @@ class Ascent:
     def _price(self, prices: FloatArray, target: float) -> float:
         """Raise the bound if these prices prove more, and tell the master of the sets that they overlook within the
         target; what all classes are worth, divided by what the devices can have."""
-        sets, counts = self._sets, self._counts
-        worth = worth_of(self._lattice, prices)
-        total = float(prices.sum()) - MARGIN * float(np.abs(prices).sum())
-        best = np.zeros(len(counts))
-        i = 0
-        while i < len(sets.load):
-            end = min(i + BATCH, len(sets.load))
-            reached = refuted(sets, worth, counts, total, i, end, best)
-            self._check(self.bound)
-            i = reached
-            if reached < end:
-                break
-        if total > 0.0:
-            self.bound = max(self.bound, float(sets.load[i]) if i < len(sets.load) else self._limit)
-        value = np.zeros((len(counts), self._lattice.ideals))
-        chosen = np.full(value.shape, -1, np.int64)
-        end = int(np.searchsorted(sets.load, target))
-        for begin in range(0, end, BATCH):
-            best_sets(sets, worth, begin, min(begin + BATCH, end), value, chosen)
-            self._check(self.bound)
-        for k in range(len(counts)):
+        self._reach(prices)
+        value, chosen = self._best(prices, target)
+        for k in range(len(self._counts)):
             for t in np.argsort(-value[k], kind="stable")[:MADE].tolist():
                 if chosen[k, t] >= 0:
                     self._tell(int(chosen[k, t]))
-        whole = float(counts @ value.max(axis=1))
+        whole = float(self._counts @ value.max(axis=1))
         return float(prices.sum()) / whole if whole > 0.0 else np.inf
+
+    def _reach(self, prices: FloatArray) -> None:
+        """Raise the bound if these prices prove more."""
+        sets = self._sets
+        worth = worth_of(self._lattice, prices)
+        total = float(prices.sum()) - MARGIN * float(np.abs(prices).sum())
+        if total <= 0.0:
+            return
+        best = np.zeros(len(self._counts))
+        i, end = 0, 0
+        while i == end < len(sets.load):
+            end = min(end + BATCH, len(sets.load))
+            i = refuted(sets, worth, self._counts, total, i, end, best)
+            self._check(self.bound)
+        self.bound = max(self.bound, float(sets.load[i]) if i < len(sets.load) else self._limit)
+
+    def _best(self, prices: FloatArray, target: float) -> tuple[FloatArray, LongArray]:
+        """(kinds, ideals) what the best set of each kind and larger ideal is worth within the target, and which it is,
+        -1 where none is worth anything.
+        """
+        worth = worth_of(self._lattice, prices)
+        value = np.zeros((len(self._counts), self._lattice.ideals))
+        chosen = np.full(value.shape, -1, np.int64)
+        end = int(np.searchsorted(self._sets.load, target))
+        for begin in range(0, end, BATCH):
+            best_sets(self._sets, worth, begin, min(begin + BATCH, end), value, chosen)
+            self._check(self.bound)
+        return value, chosen
 
     def _tell(self, i: int) -> None:
         if i in self._known:

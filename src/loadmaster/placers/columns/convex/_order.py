@@ -92,8 +92,9 @@ def _arcs(problem: Problem) -> tuple[IntArray, IntArray]:
     return np.array(tails, np.int32), np.array(heads, np.int32)
 
 
-def with_few_ideals(contracted: Contracted, most: int) -> Contracted | None:
-    """The same without as many atoms in no order as it takes to have at most so many ideals; None if that is not enough.
+def with_few_ideals(contracted: Contracted, few: int, most: int) -> Contracted | None:
+    """The same without as many atoms in no order as it takes to have few ideals; None if there are more than ``most``
+    without all of them.
 
     Each of them doubles the ideals; those that take least go first. What is left out takes no time and no memory, and
     its tensors cost what they cost at least wherever it is: nothing if no more than one end is left, and where the
@@ -109,7 +110,7 @@ def with_few_ideals(contracted: Contracted, most: int) -> Contracted | None:
     bare = count_of(_without(contracted, kept), most)
     if bare is None:
         return None
-    kept[free[: int(math.log2(most / bare))]] = True
+    kept[free[: int(math.log2(max(few / bare, 1.0)))]] = True
     return _without(contracted, kept)
 
 

@@ -30,7 +30,9 @@ from loadmaster.problem import Pipeline, Placement, Problem
 __all__ = ["Convex", "convex_bound"]
 
 NAME = "convex"
-BEYOND, LEAST = 1.5, 1.03
+FREE = 4000
+"""Ideals up to which classes in no order are kept."""
+BEYOND, LEAST = 1.5, 1.1
 """Sets are listed up to the best known cost, but no further than this multiple of the bound (the cost may still be a
 poor one), and up to its root where that is too many; nothing is done where the root becomes this small."""
 SHARE = 0.5
@@ -109,7 +111,7 @@ def convex_bound(search: Search, settings: Convex, over: Callable[[], bool]) -> 
     problem = search.problem
     if problem.n > MOST_OPS:
         return
-    contracted = with_few_ideals(ordered(problem), settings.max_ideals)
+    contracted = with_few_ideals(ordered(problem), FREE, settings.max_ideals)
     if contracted is None:
         return
     slack = rounding_of(contracted)
@@ -125,10 +127,11 @@ def convex_bound(search: Search, settings: Convex, over: Callable[[], bool]) -> 
         assert lattice is not None
         prices, beyond = None, BEYOND
         while search.cost > 0.0 and beyond > LEAST:
-            limit = min(search.cost, beyond * search.bound.value) if search.bound.value > 0.0 else search.cost
+            known = search.bound.value
+            limit = min(search.cost, beyond * known) if known > 0.0 else search.cost
             sets = sets_of(contracted, lattice, limit, settings.max_sets, check)
             if sets is None:
-                beyond = math.sqrt(beyond)
+                beyond = math.sqrt(limit / known) if known > 0.0 else 0.0
                 continue
             ascent = Ascent(contracted, lattice, sets, limit, lambda: search.cost, check)
             prices = ascent.run(prices, settings.rounds)
