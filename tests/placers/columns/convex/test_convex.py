@@ -27,7 +27,9 @@ from loadmaster.placers.stages.ideal_dp._ideals import lattice_of
 from loadmaster.problem import Pipeline, Problem
 from loadmaster.problem.bounds import lower_bound
 
-MODELS = [Pipeline("device", comm, objective) for comm in ("sum", "overlap") for objective in ("sum", "fw+bw")]
+MODELS = [
+    Pipeline("device", comm, objective) for comm in ("sum", "overlap") for objective in ("sum", "fw+bw")
+]
 
 
 def bound_of(problem: Problem, limit: float, ideals: int = 100_000) -> float:

@@ -73,5 +73,7 @@ class Master(BoxedMaster[Column]):
             return None
         box = np.array(result.variable_values([*self._above, *self._below]))
         return Duals(
-            result.objective_value(), np.array(result.dual_values(self._cover)), bool(box.max(initial=0.0) > 1e-9)
+            result.objective_value(),
+            np.array(result.dual_values(self._cover)),
+            bool(box.max(initial=0.0) > 1e-9),
         )

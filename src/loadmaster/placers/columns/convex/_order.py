@@ -60,7 +60,9 @@ def _ordered(problem: Problem) -> Contracted:
         kinds=kinds,
         count=count,
         states=0,
-        tables=tables_of(problem, atom_of, classes, found.allowed[order], kinds, np.zeros(len(kinds), np.int32)),
+        tables=tables_of(
+            problem, atom_of, classes, found.allowed[order], kinds, np.zeros(len(kinds), np.int32)
+        ),
     )
     return without_weightless(whole)
 
@@ -134,8 +136,8 @@ def _without(contracted: Contracted, kept: BoolArray) -> Contracted:
     atoms = int(kept.sum())
     net_ptr, net = csr_from_pairs(pin, np.repeat(np.arange(len(pins), dtype=np.int32), sizes), atoms)
     owner = np.repeat(np.arange(atoms, dtype=np.int32), np.diff(net_ptr))
-    tail = np.repeat(np.arange(contracted.atoms), np.diff(contracted.successor_ptr))
-    tail, head = number[tail], number[contracted.successor]
+    tail = number[np.repeat(np.arange(contracted.atoms), np.diff(contracted.successor_ptr))]
+    head = number[contracted.successor]
     predecessor_ptr, predecessor = csr_from_pairs(head, tail, atoms)
     successor_ptr, successor = csr_from_pairs(tail, head, atoms)
     return replace(

@@ -1,9 +1,9 @@
 """Every convex set that a device could run within a load, each once.
 
 A convex set S is the difference of two ideals. The larger one is chosen as small as possible, all that S depends on
-with S itself, so that each of its maximal atoms is in S: then every set is met exactly once. From each ideal a walk takes
-away maximal atoms in decreasing order (as ``ideal_dp/_kernel.py`` does, where the loads are explained), turns back where
-compute or memory is too much on every kind of device, and never leaves a maximal atom of its ideal behind.
+with S itself, so that each of its maximal atoms is in S: then every set is met exactly once. From each ideal a walk
+takes away maximal atoms in decreasing order (as ``ideal_dp/_kernel.py`` does, where the loads are explained), turns
+back where compute or memory is too much on every kind of device, and never leaves a maximal atom of its ideal behind.
 """
 
 from __future__ import annotations
@@ -57,15 +57,28 @@ def sets_of(
             np.empty(room), np.empty(room, np.int8), np.empty(room, np.int32), np.empty(room, np.int32)
         )
         target, fill, pairs = _walk(tables, lattice, capacity, limit, made, target, PAIRS)
-        parts.append(Sets(*(array[:fill].copy() for array in made)))
+        parts.append(
+            Sets(
+                made.load[:fill].copy(),
+                made.kind[:fill].copy(),
+                made.target[:fill].copy(),
+                made.source[:fill].copy(),
+            )
+        )
         found, looked = found + fill, looked + pairs
         if max(found, looked // 4) > most:
             return None
     check()
     if not parts:
         return None
-    order = np.argsort(np.concatenate([part.load for part in parts]), kind="stable")
-    return Sets(*(np.concatenate(arrays)[order] for arrays in zip(*parts, strict=True)))
+    load = np.concatenate([part.load for part in parts])
+    order = np.argsort(load, kind="stable")
+    return Sets(
+        load[order],
+        np.concatenate([part.kind for part in parts])[order],
+        np.concatenate([part.target for part in parts])[order],
+        np.concatenate([part.source for part in parts])[order],
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -75,7 +88,13 @@ def _walk(tables, lattice, capacity, limit, made, first, pairs):  # type: ignore
     Returns (the next ideal, sets made, pairs looked at).
     """
     top_ptr, top, below = lattice.top_ptr, lattice.top, lattice.below
-    time, bytes_, channel, booked, change = tables.time, tables.memory, tables.channel, tables.load, tables.change
+    time, bytes_, channel, booked, change = (
+        tables.time,
+        tables.memory,
+        tables.channel,
+        tables.load,
+        tables.change,
+    )
     net_ptr, net, role, pins = tables.net_ptr, tables.net, tables.role, tables.pins
     overlap, loads, kinds, channels = tables.overlap, tables.loads, len(capacity), tables.change.shape[1]
     deep = len(bytes_) + 2

@@ -73,7 +73,9 @@ class Convex(Searcher):
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = NAME
-    summary: ClassVar[str] = "pipeline throughput with convex devices: a bound by column generation over convex sets"
+    summary: ClassVar[str] = (
+        "pipeline throughput with convex devices: a bound by column generation over convex sets"
+    )
     unlimited: ClassVar[Budget] = Budget(seconds=60.0)
 
     def supports(self, problem: Problem) -> str | None:

@@ -2,9 +2,9 @@
 
 Each device runs a set of classes whose forward ops are convex: no path leaves them and comes back. Its load depends
 on nothing but the set. If there is a placement with a largest load of at most T, its sets, one per device, cover every
-class once, and all are convex, fit, and have loads of at most T. So T is out of reach if not even fractions of such sets,
-at most one per device in total, can cover all classes. The bound is the least T for which they can; only loads of
-sets need be tried.
+class once, and all are convex, fit, and have loads of at most T. So T is out of reach if not even fractions of such
+sets, at most one per device in total, can cover all classes. The bound is the least T for which they can; only loads
+of sets need be tried.
 
 The fast version asks a little less of sets where classes have several forward ops, or none (``_order.py``), and adds
 the forward and the backward load under the objective ``fw+bw``. Complexity: 2^classes sets per device.

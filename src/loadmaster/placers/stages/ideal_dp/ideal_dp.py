@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-import numpy as np
-
 from loadmaster.errors import InfeasibleError
 from loadmaster.placers.frame.feasible import find_feasible
 from loadmaster.placers.frame.search import Search
