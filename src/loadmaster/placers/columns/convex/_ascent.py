@@ -25,7 +25,8 @@ import numpy as np
 
 from loadmaster.arrays import FloatArray, LongArray
 from loadmaster.placers.columns.convex._master import Column, Master
-from loadmaster.placers.columns.convex._sets import Sets, best_sets, mass_of, refuted, worth_of
+from loadmaster.placers.columns.convex._sets import Sets, best_sets, refuted, worth_of
+from loadmaster.placers.columns.convex._weights import weigh
 from loadmaster.placers.stages._contraction import Contracted
 from loadmaster.placers.stages.ideal_dp._ideals import Lattice, members_of
 
@@ -35,16 +36,12 @@ BATCH = 4_000_000
 """Sets that are looked at between two looks at the clock, some 0.05 s."""
 MARGIN = 1e-10
 """Share of the sum of all prices that adding them up may be wrong by: thousands of terms, each by 1e-16."""
-PACE, SLOWER = 0.03, 100.0
-"""How much the weights change at first, and rounds after which it is less by a root of two."""
-SOFT = 1e-3
-"""Sets that are worth so much less than the best one (a share) count for a third of it."""
 RISE = 0.02
 """Where the target of the weights is above the bound."""
-MEMORY = 0.02
-"""Weight of the newest prices in the mean."""
 LOOK, PATIENCE = 5, 400
 """Rounds between two looks at what the mean proves, and rounds without a better bound after which it ends."""
+AT_ONCE = 12_000_000
+"""Sets that rounds may look at between two looks at the clock."""
 CALM = 0.6
 """Weight of the best prices so far where the next ones are tried, between them and those of the master."""
 WIDE = 1e3
@@ -103,40 +100,20 @@ class Ascent:
     def _weigh(self, prices: FloatArray) -> FloatArray:
         """Prices by multiplicative weights, until the bound has not risen for some rounds."""
         prices = np.maximum(prices, 1e-6 / len(prices))
-        mean = prices = prices / prices.sum()
+        prices = prices / prices.sum()
+        mean = prices.copy()
         self._reach(mean)
         since = 0
         while since < PATIENCE and self.bound < min(self._limit, self._cost()):
-            target = min(self._limit, (1.0 + RISE) * self.bound)
-            value, chosen = self._best(prices, target)
-            change = np.exp(-PACE / math.sqrt(1.0 + since / SLOWER) * self._held(value, chosen))
-            prices = prices * change / float(prices @ change)
-            mean = mean + MEMORY * (prices - mean)
-            since += 1
-            if since % LOOK == 0:
-                before = self.bound
-                self._reach(mean)
-                if self.bound > before:
-                    since = 0
+            end = int(np.searchsorted(self._sets.load, (1.0 + RISE) * self.bound))
+            rounds = min(max(AT_ONCE // max(end, 1), 1), LOOK)
+            weigh(self._lattice, self._sets, self._counts, prices, mean, end, since, rounds)
+            since += rounds
+            before = self.bound
+            self._reach(mean)
+            if self.bound > before:
+                since = 0
         return mean
-
-    def _held(self, value: FloatArray, chosen: LongArray) -> FloatArray:
-        """(atoms,) how often each is in the best sets, less the mean: they are drawn with a probability that falls with
-        what they are worth less than the best one.
-        """
-        sets = self._sets
-        mass = np.zeros(self._lattice.ideals)
-        best = value.max(axis=1)
-        for k, count in enumerate(self._counts.tolist()):
-            of_kind = np.flatnonzero(chosen[k] >= 0)
-            if len(of_kind) == 0:
-                continue
-            share = np.exp((value[k, of_kind] - best[k]) / (SOFT * max(float(best.max()), 1e-300)))
-            share *= count / share.sum()
-            np.add.at(mass, sets.target[chosen[k, of_kind]], share)
-            np.subtract.at(mass, sets.source[chosen[k, of_kind]], share)
-        held = mass_of(self._lattice, mass, self._contracted.atoms)
-        return np.asarray(held - held.mean())
 
     def _generate(self, prices: FloatArray, rounds: int) -> FloatArray:
         possible, reachable = min(self._limit, self._cost()), False

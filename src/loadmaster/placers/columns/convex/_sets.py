@@ -19,7 +19,7 @@ from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.placers.stages._contraction import Contracted
 from loadmaster.placers.stages.ideal_dp._ideals import Lattice
 
-__all__ = ["Sets", "best_sets", "mass_of", "refuted", "sets_of", "worth_of"]
+__all__ = ["Sets", "best_sets", "refuted", "sets_of", "worth_of"]
 
 PAIRS = 500_000
 """Pairs of ideals that are looked at between two looks at the clock, some 0.05 s."""
@@ -174,17 +174,6 @@ def worth_of(lattice, price):  # type: ignore[no-untyped-def]
         last = lattice.top_ptr[i + 1] - 1
         worth[i] = worth[lattice.below[last]] + price[lattice.top[last]]
     return worth
-
-
-@njit(cache=True, nogil=True)
-def mass_of(lattice, mass, atoms):  # type: ignore[no-untyped-def]
-    """(atoms,) the sum over all ideals that contain an atom; ``mass``: (ideals,), used up."""
-    held = np.zeros(atoms)
-    for i in range(len(mass) - 1, 0, -1):
-        last = lattice.top_ptr[i + 1] - 1
-        held[lattice.top[last]] += mass[i]
-        mass[lattice.below[last]] += mass[i]
-    return held
 
 
 @njit(cache=True, nogil=True)
