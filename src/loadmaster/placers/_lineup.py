@@ -49,7 +49,9 @@ HUGE = 50_000
 BLIND, KNOWING = 0.25, 0.7
 """Share of the time for ``frontier``, which knows neither of memory nor of convex devices, before ``cp-sat`` where
 memory decides, and for ``min-cut`` there, whose bound for unlike devices only prices memory; and for ``cp-sat`` before
-``convex`` and ``frontier`` where devices must be convex."""
+``frontier`` where devices must be convex."""
+GLANCE = 0.2
+"""Share of the time for ``convex`` before ``cp-sat``, which proves programs of this size itself."""
 
 
 class Lineup(NamedTuple):
@@ -88,7 +90,8 @@ def lineup_of(problem: Problem) -> Lineup:
         case Pipeline(contiguity="chain"):
             provers, searchers = (IdealDp(),), (LinearDp(), *searchers)
         case Pipeline(contiguity="device") if not too_large(problem):
-            provers, brief = (CpSat(), Convex(), Frontier()), (CpSat(), KNOWING)
+            glance = Convex(share=GLANCE) if problem.n <= SOME else Convex()
+            provers, brief = (glance, CpSat(), Frontier()), (CpSat(), KNOWING)
             searchers = (LinearDp(), *searchers)
         case Pipeline(contiguity="device"):
             provers, searchers = (Convex(), Frontier(), Exact()), (LinearDp(), *searchers)

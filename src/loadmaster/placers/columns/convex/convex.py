@@ -35,8 +35,6 @@ FREE = 4000
 BEYOND, LEAST = 1.5, 1.1
 """Sets are listed up to the best known cost, but no further than this multiple of the bound (the cost may still be a
 poor one), and up to its root where that is too many; nothing is done where the root becomes this small."""
-SHARE = 0.5
-"""Part of the time for the bound where others prove beside it or search has the rest."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,8 @@ class Convex(Searcher):
     """give up if there are more sets."""
     rounds: int = 1000
     """Master programs that are solved at most."""
+    share: float = 0.5
+    """Part of the time for the bound; others have the rest."""
 
     keeps_start: ClassVar[bool] = True
     name: ClassVar[str] = NAME
@@ -93,7 +93,7 @@ class Convex(Searcher):
         construct(search, start, seed)
         if has_room_to_solve(search):
             quick_answers(search, first_part(search), seed)
-            enough = search.seconds + SHARE * search.seconds_left
+            enough = search.seconds + self.share * search.seconds_left
 
             def over() -> bool:
                 search.check()
