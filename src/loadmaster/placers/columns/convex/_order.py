@@ -19,6 +19,7 @@ import numpy as np
 from loadmaster.arrays import BoolArray, IntArray
 from loadmaster.graph.order import csr_from_pairs, reachability_bitsets, topological_order
 from loadmaster.placers.frame.feasible import atoms_of
+from loadmaster.placers.frame.search import look_at_clock
 from loadmaster.placers.stages._contraction import Contracted, without_weightless
 from loadmaster.placers.stages._tables import change_of, kinds_of, tables_of
 from loadmaster.placers.stages.ideal_dp._ideals import count_of
@@ -26,8 +27,10 @@ from loadmaster.problem import Problem, forward_arcs
 
 __all__ = ["MOST_OPS", "ordered", "with_few_ideals"]
 
-MOST_OPS = 10_000
+MOST_OPS = 5_000
 """Ops of a problem whose order is looked at: a square of bits is kept."""
+LOOK = 100
+"""Classes between two looks at the clock."""
 
 
 def ordered(problem: Problem) -> Contracted:
@@ -85,12 +88,15 @@ def _arcs(problem: Problem) -> tuple[IntArray, IntArray]:
     after = after[np.ix_(chosen, chosen)]
     tails, heads = [], []
     for i in range(len(chosen)):
-        beyond = np.zeros(len(chosen), np.bool_)
-        for j in np.flatnonzero(after[i]).tolist():
-            if not beyond[j]:
-                tails.append(of[chosen[i]])
-                heads.append(of[chosen[j]])
-                beyond |= after[j]
+        if i % LOOK == 0:
+            look_at_clock()
+        rest = after[i].copy()
+        while rest.any():
+            j = int(rest.argmax())
+            tails.append(of[chosen[i]])
+            heads.append(of[chosen[j]])
+            rest &= ~after[j]
+            rest[j] = False
     return np.array(tails, np.int32), np.array(heads, np.int32)
 
 

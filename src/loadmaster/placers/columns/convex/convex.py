@@ -64,7 +64,7 @@ class Convex(Searcher):
 
     max_ideals: int = 40_000
     """Leave out classes in no order, or give up, if there are more ideals;"""
-    max_sets: int = 8_000_000
+    max_sets: int = 4_000_000
     """give up if there are more sets."""
     rounds: int = 1000
     """Master programs that are solved at most."""
