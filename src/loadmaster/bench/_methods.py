@@ -27,7 +27,7 @@ __all__ = ["Method", "find_method", "run_program"]
 FIXED = frozenset({
     "single", "greedy", "expert", "heft", "lookahead", "peft", "cpop", "beam", "m-topo", "m-etf", "m-sct", "openvino",
     "accelerate", "segments", "min-cut", "exhaustive", "ideal-dp", "linear-dp", "stages", "frontier", "calls",
-    "pipedream", "balanced", "published-dp",
+    "convex", "pipedream", "balanced", "published-dp",
 })  # fmt: skip
 """Methods that do not look at a seed: they run once."""
 GRACE = 5.0

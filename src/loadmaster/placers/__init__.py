@@ -56,6 +56,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "linear-dp": ("stages.linear_dp", "LinearDp"),
     "stages": ("stages.steps", "Stages"),
     "frontier": ("columns.frontier", "Frontier"),
+    "convex": ("columns.convex", "Convex"),
     "exact": ("solvers.exact", "Exact"),
     "cp-sat": ("solvers.cp_sat", "CpSat"),
     "milp": ("solvers.milp", "Milp"),

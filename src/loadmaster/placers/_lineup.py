@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from loadmaster.placers.columns.calls import Calls
+from loadmaster.placers.columns.convex import Convex
 from loadmaster.placers.columns.frontier import Frontier
 from loadmaster.placers.cuts.min_cut import MinCut
 from loadmaster.placers.frame.branching import few_atoms
@@ -50,6 +51,8 @@ BLIND, KNOWING = 0.25, 0.7
 """Share of the time for ``frontier``, which knows neither of memory nor of convex devices, before ``cp-sat`` where
 memory decides, and for ``min-cut`` there, whose bound for unlike devices only prices memory; and for ``cp-sat`` before
 ``frontier`` where devices must be convex."""
+GLANCE = 0.2
+"""Share of the time for ``convex`` before ``cp-sat``, which proves programs of this size itself."""
 
 
 class Lineup(NamedTuple):
@@ -96,10 +99,11 @@ def lineup_of(problem: Problem) -> Lineup:
         case Pipeline(contiguity="chain"):
             provers, searchers = (IdealDp(),), (LinearDp(), *searchers)
         case Pipeline(contiguity="device") if not too_large(problem):
-            provers, brief = (CpSat(), Frontier()), (CpSat(), KNOWING)
+            glance = Convex(share=GLANCE) if problem.n <= SOME else Convex()
+            provers, brief = (glance, CpSat(), Frontier()), (CpSat(), KNOWING)
             searchers = (LinearDp(), *searchers)
         case Pipeline(contiguity="device"):
-            provers, searchers = (Frontier(), Exact()), (LinearDp(), *searchers)
+            provers, searchers = (Convex(), Frontier(), Exact()), (LinearDp(), *searchers)
         case Pipeline() if _memory_decides(problem):
             provers, brief = (Frontier(), CpSat()), (Frontier(), BLIND)
         case Pipeline():

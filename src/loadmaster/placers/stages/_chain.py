@@ -8,7 +8,7 @@ from numba import njit
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.placers.stages._contraction import Contracted
 
-__all__ = ["Stages", "chain_loads"]
+__all__ = ["Stages", "chain_loads", "rounding_of"]
 
 Stages = list[tuple[IntArray, int]]
 """The atoms and the kind of device of each stage of a chain."""
@@ -20,6 +20,15 @@ def chain_loads(contracted: Contracted, stages: Stages) -> FloatArray:
     sizes = np.array([len(members) for members, _ in stages])
     kind = np.array([kind for _, kind in stages], np.int32)
     return _loads(contracted.tables, order, sizes, kind)
+
+
+def rounding_of(contracted: Contracted) -> float:
+    """Seconds by which adding and taking away may have falsified a load."""
+    tables = contracted.tables
+    terms = len(tables.time) + len(tables.net)
+    largest = np.where(np.isfinite(tables.time), tables.time, 0.0).sum(axis=0).max(initial=0.0)
+    largest += (tables.send + tables.recv).sum(axis=0).max(initial=0.0)
+    return float(4 * np.finfo(np.float64).eps * terms * largest)
 
 
 @njit(cache=True, nogil=True)

@@ -18,7 +18,7 @@ from loadmaster.graph.order import csr_from_pairs, sum_by
 from loadmaster.placers.frame.feasible import Atoms
 from loadmaster.problem import Pipeline, Problem
 
-__all__ = ["MOST_STATES", "Tables", "count_vectors", "kinds_of", "tables_of"]
+__all__ = ["MOST_STATES", "Tables", "change_of", "count_vectors", "kinds_of", "tables_of"]
 
 
 MOST_STATES = 4096
@@ -139,7 +139,7 @@ def tables_of(
         load=np.ascontiguousarray(booked_on, np.int32),
         send=send,
         recv=recv,
-        change=_change(send, recv),
+        change=change_of(send, recv),
         overlap=model.comm == "overlap",
         loads=loads,
         following=np.where(used < count, np.arange(len(used))[:, None] + step, -1).astype(np.int32),
@@ -152,7 +152,7 @@ def count_vectors(count: IntArray) -> IntArray:
     return np.ascontiguousarray(np.indices(shape, np.int32).reshape(len(shape), math.prod(shape)).T)
 
 
-def _change(send: FloatArray, recv: FloatArray) -> FloatArray:
+def change_of(send: FloatArray, recv: FloatArray) -> FloatArray:
     """(E, C, 8) see :class:`Tables`."""
     change = np.zeros((*send.shape, 8))
     for first in (False, True):

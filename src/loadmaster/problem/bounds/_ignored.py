@@ -33,6 +33,7 @@ _LEAVES_OUT = {
     "pruned load dual": (BETWEEN_LIKE, WHOLE),
     "load of atoms": ("transfers", WHOLE),
     "frontier": ("that every device has one bundle and not parts of several",),
+    "convex": ("that every device has one set and not parts of several",),
     "divided heavy classes": ("that lighter ops are on one device only", "transfers in the busiest stretch"),
     "critical path": ("transfers", ORDER),
     "placed critical path": (f"{ORDER}, but for a few before each op",),
@@ -43,7 +44,7 @@ _LEAVES_OUT = {
 }
 _EXACT = {"enumeration", "ideal-dp", "cp-sat", "CP-SAT schedule", "milp", "exact"}
 """Bounds of methods that leave nothing out, and have not come to an end."""
-_KNOW_MEMORY = {"split over like devices", "crowded critical path", "min cut with priced memory", "calls"}
+_KNOW_MEMORY = {"split over like devices", "crowded critical path", "min cut with priced memory", "calls", "convex"}
 
 
 def ignored_by(problem: Problem, name: str) -> tuple[str, ...] | None:
@@ -78,7 +79,7 @@ def ignored_by(problem: Problem, name: str) -> tuple[str, ...] | None:
     if not knows_memory and bool(np.any(problem.memory.sum() > problem.capacity)):
         found.append("memory limits")
     model = problem.model
-    if isinstance(model, Pipeline) and model.contiguity != "none":
+    if isinstance(model, Pipeline) and model.contiguity != "none" and base != "convex":
         found.append("contiguity")
     if isinstance(model, Offload) and base != "calls":
         found.append("the number of calls")

@@ -21,7 +21,7 @@ from loadmaster.arrays import BoolArray, IntArray, LongArray
 from loadmaster.placers.stages._contraction import Contracted, contract
 from loadmaster.problem import Problem
 
-__all__ = ["Lattice", "count_ideals", "gates_of", "lattice_of", "members_of"]
+__all__ = ["Lattice", "count_ideals", "count_of", "gates_of", "lattice_of", "members_of"]
 
 
 NARROW = 4
@@ -63,9 +63,12 @@ def count_ideals(problem: Problem, limit: int = 10_000_000) -> int | None:
     The empty ideal and the full one count. Complexity: O(width) per ideal, no memory; some 20 million a
     second.
     """
-    contracted = contract(problem)
-    gate = gates_of(contracted)
-    total = _count(*_graph(contracted), np.flatnonzero(gate), limit)
+    return count_of(contract(problem), limit)
+
+
+def count_of(contracted: Contracted, limit: int) -> int | None:
+    """Number of ideals, or None if there are more than ``limit``."""
+    total = _count(*_graph(contracted), np.flatnonzero(gates_of(contracted)), limit)
     return int(total) if total <= limit else None
 
 

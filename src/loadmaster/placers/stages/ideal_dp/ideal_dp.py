@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-import numpy as np
-
 from loadmaster.errors import InfeasibleError
 from loadmaster.placers.frame.feasible import find_feasible
 from loadmaster.placers.frame.search import Search
 from loadmaster.placers.frame.searcher import Searcher
+from loadmaster.placers.stages._chain import rounding_of
 from loadmaster.placers.stages._contraction import Contracted, contract, no_chains, without_weightless
 from loadmaster.placers.stages._objective import cheapest
 from loadmaster.placers.stages.ideal_dp._ideals import Lattice, count_ideals, lattice_of
@@ -145,17 +144,8 @@ def _solve(search: Search, contracted: Contracted, lattice: Lattice, linear: Lin
     model = search.problem.model
     assert isinstance(model, Pipeline)
     if model.contiguity == "chain" and search.simulated and math.isfinite(cost):
-        proved = Bound(max(0.0, cost * (1 - 1e-12) - _rounding(contracted)), "ideal-dp")
+        proved = Bound(max(0.0, cost * (1 - 1e-12) - rounding_of(contracted)), "ideal-dp")
         search.bound = max(search.bound, proved, key=lambda bound: bound.value)
-
-
-def _rounding(contracted: Contracted) -> float:
-    """Seconds by which adding and taking away may have falsified a load."""
-    tables = contracted.tables
-    terms = len(tables.time) + len(tables.net)
-    largest = np.where(np.isfinite(tables.time), tables.time, 0.0).sum(axis=0).max(initial=0.0)
-    largest += (tables.send + tables.recv).sum(axis=0).max(initial=0.0)
-    return float(4 * np.finfo(np.float64).eps * terms * largest)
 
 
 def _no_chain(search: Search, seed: int) -> None:
