@@ -12,13 +12,14 @@ from numba import njit
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.problem._model import Concurrent, Offload
 from loadmaster.problem._problem import Problem
+from loadmaster.problem.bounds._apart import NOWHERE, Apart
 from loadmaster.problem.bounds._bound import Bound
 from loadmaster.problem.bounds._crowding import crowding
 from loadmaster.problem.bounds._load_dual import load_dual, tightened
 from loadmaster.problem.bounds._view import Arcs, View
 from loadmaster.problem.bounds._windows import best_window, best_windows
 
-__all__ = ["Paths", "op_arcs", "placed_paths", "schedule_bounds"]
+__all__ = ["Paths", "Ways", "op_arcs", "paths_along", "placed_paths", "schedule_bounds", "ways_of"]
 
 
 CONE = 8
@@ -46,14 +47,37 @@ class Paths(NamedTuple):
     through: FloatArray
 
 
+class Ways(NamedTuple):
+    """The arcs of a problem as longest paths walk them: onward, and back.
+
+    order : (n,) ops so that what comes before an op stands before it.
+    arcs : for each op the arcs into it, (ptr, op, number, size).
+    apart : likewise the pairs of ops that are known to be apart (:class:`Apart`), (ptr, op, seconds).
+    """
+
+    order: IntArray
+    arcs: tuple[IntArray, IntArray, FloatArray, FloatArray]
+    apart: tuple[IntArray, IntArray, FloatArray]
+
+
+def ways_of(problem: Problem, apart: Apart = NOWHERE) -> tuple[Ways, Ways]:
+    """The ways onward and back."""
+    arcs, order, n = op_arcs(problem), problem.graph.topological_order, problem.n
+    return (
+        Ways(order.copy(), arcs.into(n), apart.into(n)),
+        Ways(order[::-1].copy(), arcs.reversed().into(n), apart.reversed().into(n)),
+    )
+
+
 def placed_paths(problem: Problem, view: View, cone: int = CONE, effort: float = EFFORT) -> Paths:
     """The longest paths to and from every pair; with up to ``cone`` ancestors that queue."""
-    busy = ~_pool(problem, view)
-    arcs = op_arcs(problem)
-    order = problem.graph.topological_order.copy()
-    queue = (busy, cone, effort)
-    head = _placed_path(view, order, arcs, (view.latency, view.rate), queue)
-    tail = _placed_path(view, order[::-1].copy(), arcs.reversed(), (view.latency.T, view.rate.T), queue)
+    return paths_along(view, ways_of(problem), (~_pool(problem, view), cone, effort))
+
+
+def paths_along(view: View, ways: tuple[Ways, Ways], queue: tuple[BoolArray, int, float]) -> Paths:
+    """The same for ways that are known; ``queue``: which kinds run one op at a time, ancestors, effort."""
+    head = _placed_path(view, ways[0], (view.latency, view.rate), queue)
+    tail = _placed_path(view, ways[1], (view.latency.T, view.rate.T), queue)
     return Paths(head, tail, _class_extremes(view, head + view.time + tail, np.maximum, 0.0))
 
 
@@ -176,14 +200,15 @@ def _critical_path(view: View, order: IntArray, arcs: Arcs) -> float:
     """The longest path with every op at its smallest time and no transfers."""
     time = view.time.min(axis=1, keepdims=True)
     none = np.zeros((1, 1))
-    head = _starts(order, arcs.into(len(time)), time, (none, none, True), np.ones(1, np.bool_), view.of, 0)
+    n = len(time)
+    queue = (np.ones(1, np.bool_), view.of, 0)
+    head = _starts(order, arcs.into(n), NOWHERE.into(n), time, (none, none, True), *queue)
     return float((head + time).max())
 
 
 def _placed_path(
     view: View,
-    order: IntArray,
-    arcs: Arcs,
+    ways: Ways,
     link: tuple[FloatArray, FloatArray],
     queue: tuple[BoolArray, int, float],
 ) -> FloatArray:
@@ -194,17 +219,18 @@ def _placed_path(
     """
     (latency, rate), (busy, cone, effort) = link, queue
     n, kinds = view.time.shape
+    many = len(ways.arcs[1])
     between = np.isfinite(latency)
     flat = not between.any() or bool(np.ptp(latency[between]) == 0 and np.ptp(rate[between]) == 0)
-    if not flat and len(arcs.tail) * kinds**2 > 1e8:
+    if not flat and many * kinds**2 > 1e8:
         flat = True
         latency = np.where(between, latency[between].min(), math.inf)
         rate = np.where(between, rate[between].min(), 0.0)
-    degree = len(arcs.tail) / n + 1.0
+    degree = many / n + 1.0
     work = degree * kinds * (kinds + 1.0) ** (1 if flat else 2)
     cone = min(cone, int(min(effort, 3e7 / n) / work))
     links = (np.ascontiguousarray(latency), np.ascontiguousarray(rate), flat)
-    start: FloatArray = _starts(order, arcs.into(n), view.time, links, busy, view.of, cone)
+    start: FloatArray = _starts(ways.order, ways.arcs, ways.apart, view.time, links, busy, view.of, cone)
     return start
 
 
@@ -225,11 +251,11 @@ def _crowded_path(problem: Problem, view: View, order: IntArray, arcs: Arcs) -> 
         return 0.0
     ratio = np.sort((outside[known] - inside[known]) / problem.memory[known])
     into, links = arcs.into(len(view.time)), (view.latency.copy(), view.rate.copy(), False)
-    paid = float(room[limited].sum())
+    paid, apart = float(room[limited].sum()), NOWHERE.into(problem.n)
 
     def at(price: float) -> float:
         time = view.time + price * problem.memory[:, None] * limited
-        start = _starts(order, into, time, links, np.zeros(len(room), np.bool_), view.of, 0)
+        start = _starts(order, into, apart, time, links, np.zeros(len(room), np.bool_), view.of, 0)
         # The difference of two sums loses what rounding added to either.
         longest = float((start + time).min(axis=1).max())
         return longest * (1.0 - 1e-11) - price * paid * (1.0 + 1e-11)
@@ -248,7 +274,7 @@ def _crowded_path(problem: Problem, view: View, order: IntArray, arcs: Arcs) -> 
 
 
 @njit(cache=True, nogil=True)
-def _starts(order, arcs, time, links, busy, class_of, cone):  # type: ignore[no-untyped-def]
+def _starts(order, arcs, apart, time, links, busy, class_of, cone):  # type: ignore[no-untyped-def]
     """(n, K) lower bounds on the start of every op on every kind: a longest path over pairs (op, kind).
 
     Op v on kind k waits for each of its predecessors u, wherever u is placed best for that: on the same
@@ -256,10 +282,11 @@ def _starts(order, arcs, time, links, busy, class_of, cone):  # type: ignore[no-
     relaxation. With ``cone`` > 0, :func:`_queue` then uses that ancestors which would come too late from
     elsewhere share the device of v.
 
-    ``arcs`` = (ptr, op, number, size): the arcs into v are ptr[v]:ptr[v + 1] and come from op; ``links`` =
-    (latency, rate, flat), where flat says that all links are alike; ``busy`` : (K,) runs one op at a time.
+    ``arcs`` = (ptr, op, number, size): the arcs into v are ptr[v]:ptr[v + 1] and come from op; ``apart`` = (ptr, op,
+    seconds) likewise: that long after the earliest end of op v cannot start anywhere; ``links`` = (latency, rate, flat), where flat says that all links are alike; ``busy`` : (K,) runs one op at a time.
     """
     ptr, op, number, size = arcs
+    apart_ptr, apart_op, seconds = apart
     latency, rate, flat = links
     n, kinds = time.shape
     start = np.full((n, kinds), math.inf)
@@ -272,10 +299,13 @@ def _starts(order, arcs, time, links, busy, class_of, cone):  # type: ignore[no-
     after = np.empty((cone + 2, kinds + 1))
     scratch = np.empty((2, cone + 1)), np.empty((2, cone + 1), np.int64)
     for v in order:
+        soonest = 0.0
+        for i in range(apart_ptr[v], apart_ptr[v + 1]):
+            soonest = max(soonest, first[apart_op[i]] + seconds[i])
         for k in range(kinds):
             if time[v, k] == math.inf:
                 continue
-            begin = 0.0
+            begin = soonest
             for i in range(ptr[v], ptr[v + 1]):
                 u = op[i]
                 best = end[u, k]
