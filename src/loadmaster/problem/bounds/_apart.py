@@ -13,7 +13,10 @@ __all__ = ["NOWHERE", "Apart"]
 
 
 class Apart(NamedTuple):
-    """In every schedule op ``second`` starts at least ``seconds`` after the end of op ``first``, its ancestor."""
+    """In every schedule op ``second`` starts at least ``seconds`` after the end of op ``first``, its ancestor.
+
+    A ``first`` of -1 is the start of the schedule, a ``second`` of -1 its end.
+    """
 
     first: IntArray
     second: IntArray
@@ -24,8 +27,8 @@ class Apart(NamedTuple):
 
     def into(self, nodes: int) -> tuple[IntArray, IntArray, FloatArray]:
         """CSR op -> pairs that end there: (ptr, first, seconds)."""
-        order = np.argsort(self.second, kind="stable")
-        return row_ptr(self.second, nodes), self.first[order], self.seconds[order]
+        order = np.argsort(self.second, kind="stable")[int((self.second < 0).sum()) :]
+        return row_ptr(self.second[order], nodes), self.first[order], self.seconds[order]
 
 
 NOWHERE = Apart(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))

@@ -301,7 +301,7 @@ def _starts(order, arcs, apart, time, links, busy, class_of, cone):  # type: ign
     for v in order:
         soonest = 0.0
         for i in range(apart_ptr[v], apart_ptr[v + 1]):
-            soonest = max(soonest, first[apart_op[i]] + seconds[i])
+            soonest = max(soonest, seconds[i] + (first[apart_op[i]] if apart_op[i] >= 0 else 0.0))
         for k in range(kinds):
             if time[v, k] == math.inf:
                 continue
