@@ -199,10 +199,10 @@ def op_arcs(problem: Problem) -> Arcs:
 def _critical_path(view: View, order: IntArray, arcs: Arcs) -> float:
     """The longest path with every op at its smallest time and no transfers."""
     time = view.time.min(axis=1, keepdims=True)
-    none = np.zeros((1, 1))
+    links = linked(np.zeros((1, 1)), np.zeros((1, 1)))
     n = len(time)
     queue = (np.ones(1, np.bool_), view.of, 0)
-    head = _starts(order, arcs.into(n), NOWHERE.into(n), time, (none, none, True), *queue)
+    head = _starts(order, arcs.into(n), NOWHERE.into(n), time, links, *queue)
     return float((head + time).max())
 
 
@@ -220,18 +220,67 @@ def _placed_path(
     (latency, rate), (busy, cone, effort) = link, queue
     n, kinds = view.time.shape
     many = len(ways.arcs[1])
-    between = np.isfinite(latency)
-    flat = not between.any() or bool(np.ptp(latency[between]) == 0 and np.ptp(rate[between]) == 0)
-    if not flat and many * kinds**2 > 1e8:
-        flat = True
-        latency = np.where(between, latency[between].min(), math.inf)
-        rate = np.where(between, rate[between].min(), 0.0)
+    links = linked(latency, rate)
+    if len(links[1]) > 1 and many * kinds**2 > 1e8:
+        between = np.isfinite(latency)
+        least = latency[between].min(), rate[between].min()
+        links = linked(np.where(between, least[0], math.inf), np.where(between, least[1], 0.0))
     degree = many / n + 1.0
-    work = degree * kinds * (kinds + 1.0) ** (1 if flat else 2)
+    work = degree * kinds * (kinds + 1.0) * len(links[1])
     cone = min(cone, int(min(effort, 3e7 / n) / work))
-    links = (np.ascontiguousarray(latency), np.ascontiguousarray(rate), flat)
     start: FloatArray = _starts(ways.order, ways.arcs, ways.apart, view.time, links, busy, view.of, cone)
     return start
+
+
+Links = tuple[IntArray, FloatArray, FloatArray, BoolArray]
+
+
+def linked(latency: FloatArray, rate: FloatArray) -> Links:
+    """Kinds that are linked alike, as groups: (K,) group of each kind, (G, G) latency and rate between two kinds of these
+    groups, (K,) whether a kind has a second device.
+    """
+    found: Links = _linked(np.ascontiguousarray(latency), np.ascontiguousarray(rate))
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _linked(latency, rate):  # type: ignore[no-untyped-def]
+    kinds = len(latency)
+    group, member = np.full(kinds, -1, np.int32), np.empty(kinds, np.int32)
+    groups = 0
+    for k in range(kinds):
+        for g in range(groups):
+            alike = True
+            for j in range(kinds):
+                if group[j] != g:
+                    continue
+                alike = alike and latency[j, k] == latency[k, j] and rate[j, k] == rate[k, j]
+                for m in (j, k):
+                    if latency[m, m] < math.inf:
+                        alike = alike and latency[m, m] == latency[j, k] and rate[m, m] == rate[j, k]
+                for m in range(kinds):
+                    if m != j and m != k:
+                        alike = alike and latency[j, m] == latency[k, m] and rate[j, m] == rate[k, m]
+                        alike = alike and latency[m, j] == latency[m, k] and rate[m, j] == rate[m, k]
+                for m in range(kinds):  # all pairs within a group have one link
+                    if group[m] == g and m != j:
+                        alike = alike and latency[j, m] == latency[j, k] and rate[j, m] == rate[j, k]
+            if alike:
+                group[k] = g
+                break
+        if group[k] < 0:
+            group[k] = groups
+            member[groups] = k
+            groups += 1
+    near, slope = np.full((groups, groups), math.inf), np.zeros((groups, groups))
+    for j in range(kinds):
+        for k in range(kinds):
+            if latency[j, k] < math.inf:
+                near[group[j], group[k]], slope[group[j], group[k]] = latency[j, k], rate[j, k]
+    second = np.empty(kinds, np.bool_)
+    for k in range(kinds):
+        second[k] = latency[k, k] < math.inf
+    return group, near, slope, second
 
 
 def _crowded_path(problem: Problem, view: View, order: IntArray, arcs: Arcs) -> float:
@@ -250,7 +299,7 @@ def _crowded_path(problem: Problem, view: View, order: IntArray, arcs: Arcs) -> 
     if not known.any():
         return 0.0
     ratio = np.sort((outside[known] - inside[known]) / problem.memory[known])
-    into, links = arcs.into(len(view.time)), (view.latency.copy(), view.rate.copy(), False)
+    into, links = arcs.into(len(view.time)), linked(view.latency, view.rate)
     paid, apart = float(room[limited].sum()), NOWHERE.into(problem.n)
 
     def at(price: float) -> float:
@@ -283,55 +332,56 @@ def _starts(order, arcs, apart, time, links, busy, class_of, cone):  # type: ign
     elsewhere share the device of v.
 
     ``arcs`` = (ptr, op, number, size): the arcs into v are ptr[v]:ptr[v + 1] and come from op; ``apart`` = (ptr, op,
-    seconds) likewise: that long after the earliest end of op v cannot start anywhere; ``links`` = (latency, rate, flat), where flat says that all links are alike; ``busy`` : (K,) runs one op at a time.
+    seconds) likewise: that long after the earliest end of op v cannot start anywhere; ``links``: see :func:`linked`;
+    ``busy`` : (K,) runs one op at a time.
     """
     ptr, op, number, size = arcs
     apart_ptr, apart_op, seconds = apart
-    latency, rate, flat = links
+    group, latency, rate, second = links
     n, kinds = time.shape
+    groups = len(latency)
     start = np.full((n, kinds), math.inf)
     end = np.full((n, kinds), math.inf)
     first = np.empty(n)
+    soon = np.full((n, groups), math.inf)
     slot = np.full(n, -1, np.int64)
     seen = np.full(n, -1, np.int64)
     front = np.empty(n, np.int64)
     member = np.empty(cone + 1, np.int64)
     after = np.empty((cone + 2, kinds + 1))
     scratch = np.empty((2, cone + 1)), np.empty((2, cone + 1), np.int64)
+    least = np.empty(groups)
     for v in order:
         soonest = 0.0
         for i in range(apart_ptr[v], apart_ptr[v + 1]):
             soonest = max(soonest, seconds[i] + (first[apart_op[i]] if apart_op[i] >= 0 else 0.0))
         for k in range(kinds):
-            if time[v, k] == math.inf:
+            start[v, k] = soonest if time[v, k] < math.inf else math.inf
+        for i in range(ptr[v], ptr[v + 1]):
+            u = op[i]
+            if class_of[u] == class_of[v]:
+                for k in range(kinds):
+                    start[v, k] = max(start[v, k], end[u, k])
                 continue
-            begin = soonest
-            for i in range(ptr[v], ptr[v + 1]):
-                u = op[i]
-                best = end[u, k]
-                if class_of[u] != class_of[v]:
-                    if not flat:
-                        for j in range(kinds):
-                            if j != k:
-                                link = number[i] * latency[j, k] + size[i] * rate[j, k]
-                                best = min(best, end[u, j] + link)
-                    elif kinds > 1:
-                        best = min(best, first[u] + number[i] * latency[0, 1] + size[i] * rate[0, 1])
-                begin = max(begin, best)
-            start[v, k] = begin
+            for g in range(groups):
+                # From the kind itself it takes no transfer, and that is never more.
+                least[g] = math.inf
+                for h in range(groups):
+                    least[g] = min(least[g], soon[u, h] + (number[i] * latency[h, g] + size[i] * rate[h, g]))
+            for k in range(kinds):
+                start[v, k] = max(start[v, k], min(end[u, k], least[group[k]]))
         if cone > 0 and ptr[v + 1] > ptr[v]:
             made = _latest_ancestors(v, ptr, op, first, cone, member, slot, seen, front)
             for k in range(kinds):
                 if busy[k] and time[v, k] < math.inf:
-                    _delays(k, made, member, slot, arcs, time, links, class_of, after)
-                    start[v, k] = _queue(
-                        k, made, member, start, end, time, class_of, latency[k, k], after, scratch
-                    )
+                    _delays(k, made, member, slot, arcs, time, links, class_of, after, least)
+                    start[v, k] = _queue(k, made, member, start, end, time, class_of, second[k], after, scratch)
             for i in range(made):
                 slot[member[i]] = -1
         first[v] = math.inf
         for k in range(kinds):
             end[v, k] = start[v, k] + time[v, k]
+            soon[v, group[k]] = min(soon[v, group[k]], end[v, k])
             first[v] = min(first[v], end[v, k])
     return start
 
@@ -366,57 +416,55 @@ def _latest_ancestors(v, ptr, op, first, cone, member, slot, seen, front):  # ty
 
 
 @njit(cache=True, nogil=True)
-def _delays(k, made, member, slot, arcs, time, links, class_of, after):  # type: ignore[no-untyped-def]
+def _delays(k, made, member, slot, arcs, time, links, class_of, after, least):  # type: ignore[no-untyped-def]
     """``after[x, a]``: the least time from the end of ancestor x at place a to the start of v on kind k.
 
     Place K is the very device of v, place a < K a device of kind a other than that. This is the longest path
-    of :func:`_starts` again, backwards from v over the arcs between members. The last row is scratch.
+    of :func:`_starts` again, backwards from v over the arcs between members. The last row of ``after`` and ``least``
+    (one for each group) are scratch.
     """
     ptr, op, number, size = arcs
-    latency, rate, flat = links
-    kinds = time.shape[1]
-    other = min(kinds - 1, 1)
+    group, latency, rate, second = links
+    kinds, groups = time.shape[1], len(latency)
     onward = after[len(after) - 1]
     after[:made] = 0.0
     for c in range(made):
         w = member[c]
-        least = math.inf
+        least[:] = math.inf
         for b in range(kinds + 1):
-            onward[b] = time[w, b if b < kinds else k] + after[c, b] if c > 0 else math.inf
-            if b == k and latency[k, k] == math.inf:
+            place = b if b < kinds else k
+            onward[b] = time[w, place] + after[c, b] if c > 0 else math.inf
+            if b == k and not second[k]:
                 onward[b] = math.inf
             elif b == kinds and c == 0:
                 onward[b] = 0.0
-            least = min(least, onward[b])
+            least[group[place]] = min(least[group[place]], onward[b])
         for i in range(ptr[w], ptr[w + 1]):
             x = slot[op[i]]
             if x <= c:
                 continue
             apart = class_of[op[i]] != class_of[w]
-            away = least + number[i] * latency[0, other] + size[i] * rate[0, other]
-            for a in range(kinds + 1):
-                best = onward[a]
-                if flat and apart:
-                    best = min(best, away)
-                elif apart:
-                    source = a if a < kinds else k
-                    for b in range(kinds + 1):
-                        if b != a and onward[b] < best:
-                            target = b if b < kinds else k
-                            link = number[i] * latency[source, target] + size[i] * rate[source, target]
-                            best = min(best, onward[b] + link)
-                after[x, a] = max(after[x, a], best)
+            for g in range(groups if apart else 0):
+                away = math.inf
+                for h in range(groups):
+                    away = min(away, least[h] + (number[i] * latency[g, h] + size[i] * rate[g, h]))
+                for a in range(kinds + 1):
+                    if group[a if a < kinds else k] == g:
+                        after[x, a] = max(after[x, a], min(onward[a], away))
+            if not apart:
+                for a in range(kinds + 1):
+                    after[x, a] = max(after[x, a], onward[a])
 
 
 @njit(cache=True, nogil=True)
-def _queue(k, made, member, start, end, time, class_of, inside, after, scratch):  # type: ignore[no-untyped-def]
+def _queue(k, made, member, start, end, time, class_of, second, after, scratch):  # type: ignore[no-untyped-def]
     """The least start of v = ``member[0]`` on kind k before which the ancestors that share its device fit.
 
     If v starts at X, every ancestor whose results would come later than X from elsewhere (``away``) is on
     the device of v, where they run one after another: X is at least the earliest start of any of them plus
     their total time. The smaller X, the more of them. This is the argument of C. Papadimitriou and M.
     Yannakakis, "Towards an architecture-independent analysis of parallel algorithms", SIAM J. Comput. 1990,
-    for unlike devices and links. ``inside`` is infinite where the kind has no second device.
+    for unlike devices and links. ``second``: whether the kind has another device.
     """
     here, away = scratch[0]
     rank, line = scratch[1]
@@ -428,7 +476,7 @@ def _queue(k, made, member, start, end, time, class_of, inside, after, scratch):
         away[x] = math.inf
         if class_of[u] != class_of[v]:
             for a in range(kinds):
-                if a != k or inside < math.inf:
+                if a != k or second:
                     away[x] = min(away[x], end[u, a] + after[x, a])
         least = max(least, min(here[x], away[x]))
     late = 0
