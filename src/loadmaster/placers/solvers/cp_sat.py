@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,10 +18,11 @@ from loadmaster.placers.search._incumbents import (
 )
 from loadmaster.placers.solvers.concurrent.cpsat import solve_concurrent
 from loadmaster.placers.solvers.concurrent.dividing import dividing_bounds
+from loadmaster.placers.solvers.concurrent.stretches import stretch_bounds
 from loadmaster.placers.solvers.offload import solve_offload
 from loadmaster.placers.solvers.pipeline.portfolio import PipelineSolver, SolverName, first_part, unsolvable
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
-from loadmaster.problem.bounds import linear_bound
+from loadmaster.problem.bounds import NOWHERE, linear_bound
 
 __all__ = ["CpSat"]
 
@@ -103,18 +105,29 @@ def _relax(search: Search, part: float) -> bool:
 
 
 def _divide(search: Search, part: float) -> None:
-    """Fix heavy classes on devices, for a part of the time that is left or until that gains next to nothing."""
+    """Fix heavy classes on devices, for a part of the time that is left or until that gains next to nothing.
+
+    First in stretches of a long path: how far apart their ends are is then known of the whole.
+    """
     if search.problem.n > GLANCES or search.bound.value >= search.cost:
         return
-    begun, most = search.seconds, part * search.seconds_left
-    gained, reached = begun, search.bound.value
+    begun, most, apart = search.seconds, part * search.seconds_left, NOWHERE
+
+    def late(share: float) -> bool:
+        search.check()
+        return search.seconds > begun + share * most
+
+    limited = search.budget.seconds is not None
+    work = math.inf if limited else GLANCES
+    for value, apart in stretch_bounds(search.problem, search.bound.value, lambda: search.cost, late, work):
+        note_bound(search, value, "stretches of a path")
+    gained, reached = search.seconds, search.bound.value
 
     def over() -> bool:
-        search.check()
-        return search.seconds > begun + most or search.seconds > gained + PATIENCE * most
+        return late(1.0) or search.seconds > gained + PATIENCE * most
 
-    nodes = int(GLANCES / search.problem.n) + 1 if search.budget.seconds is None else 10**9
-    for value in dividing_bounds(search.problem, reached, lambda: search.cost, over, nodes):
+    nodes = 10**9 if limited else int(GLANCES / search.problem.n) + 1
+    for value in dividing_bounds(search.problem, reached, lambda: search.cost, over, nodes, apart):
         note_bound(search, value, "divided heavy classes")
         if value > reached + GAIN * search.cost:
             gained, reached = search.seconds, value

@@ -25,6 +25,10 @@ class Apart(NamedTuple):
     def reversed(self) -> Apart:
         return Apart(self.second, self.first, self.seconds)
 
+    def joined(self, other: Apart) -> Apart:
+        """What either says."""
+        return Apart(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
     def into(self, nodes: int) -> tuple[IntArray, IntArray, FloatArray]:
         """CSR op -> pairs that end there: (ptr, first, seconds)."""
         order = np.argsort(self.second, kind="stable")[int((self.second < 0).sum()) :]

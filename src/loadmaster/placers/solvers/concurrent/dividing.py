@@ -23,7 +23,7 @@ from loadmaster.arrays import IntArray
 from loadmaster.problem import Problem
 from loadmaster.problem.bounds import NOWHERE, Apart, Glances
 
-__all__ = ["Division", "dividing_bounds"]
+__all__ = ["SLACK", "Division", "dividing_bounds"]
 
 SLACK = 1e-9
 """Bounds of nodes are rounded down by this part: more than floating point can have added to them."""
@@ -53,7 +53,7 @@ class Division:
         self._problem, self._order, self._number = problem, _heaviest(problem), itertools.count()
         self._glances = Glances(problem, apart)
         self._heap = [_Node(max(known, 0.0), next(self._number), (), branch=False)]
-        self.made = 0
+        self.made, self.ops = 0, problem.n
         self.ended = False
         """Whether nothing is left to be looked at: all classes are fixed in the node of least bound."""
 

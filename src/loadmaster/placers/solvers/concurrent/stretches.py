@@ -11,8 +11,11 @@ Distances add up along the spine, and :func:`placed_paths` takes them for arcs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,14 +24,48 @@ from numba import njit
 from loadmaster.arrays import FloatArray, IntArray
 from loadmaster.graph import Graph
 from loadmaster.graph.order import csr_from_pairs
-from loadmaster.placers.solvers.concurrent.dividing import Division
+from loadmaster.placers.solvers.concurrent.dividing import SLACK, Division
 from loadmaster.problem import Problem
-from loadmaster.problem.bounds import NOWHERE, Apart, View, placed_paths, view_of
+from loadmaster.problem.bounds import NOWHERE, Apart, Glances, View, placed_paths, view_of
 
-__all__ = ["Stretches", "spine_of"]
+__all__ = ["Stretches", "stretch_bounds"]
 
-FIRST_SHARE = 16
-"""Nodes for each stretch at first; twice as many in each further round."""
+GAIN = 1e-3
+"""What a level must raise the bound by, relative to the cost, for the next one to be tried."""
+
+LEVELS = ((40, 0.1), (90, 0.3))
+"""Ops of a stretch at most, and the part of the time for them; longer stretches know how far apart shorter ones are."""
+SHARE = 8
+"""So many nodes and a quarter of those before are looked at before another stretch may have its turn."""
+
+
+def stretch_bounds(
+    problem: Problem, known: float, target: Callable[[], float], over: Callable[[float], bool], work: float
+) -> Iterator[tuple[float, Apart]]:
+    """Rising lower bounds on the cost of any placement under ``concurrent``, and what is known to be apart.
+
+    known, target : as in :func:`dividing_bounds`. It ends where a level gains next to nothing.
+    over : whether to stop when that part of the time should be gone.
+    work : ops in all nodes of a level at most.
+    """
+    apart, used, reached = NOWHERE, 0.0, _root(problem, NOWHERE, target())
+    for most, part in LEVELS:
+        used += part
+        until = partial(over, used)
+        stretches = Stretches(problem, most, apart, until)
+        stretches.solve(until, work)
+        apart = apart.joined(stretches.apart())
+        before, reached = reached, _root(problem, apart, target())
+        known = max(known, reached)
+        yield known, apart
+        if reached <= before + GAIN * target() or known >= target():
+            return
+
+
+def _root(problem: Problem, apart: Apart, target: float) -> float:
+    """What is proved where no class is fixed."""
+    value = Glances(problem, apart)(np.full(problem.classes, -1, np.int32), target)
+    return min(value * (1.0 - SLACK), target)
 
 
 class _Stretch(NamedTuple):
@@ -46,32 +83,45 @@ class Stretches:
     apart : what is known already; used within the stretches.
     """
 
-    def __init__(self, problem: Problem, most: int, apart: Apart = NOWHERE) -> None:
+    def __init__(
+        self, problem: Problem, most: int, apart: Apart = NOWHERE, over: Callable[[], bool] = lambda: False
+    ) -> None:
         self._problem, self._view = problem, view_of(problem)
         self._stretches: list[_Stretch] = []
         self._same: dict[bytes, Division] = {}
         self._division: list[Division] = []
         if self._view is None:
             return
+        place = np.full(problem.n + 1, -1, np.int32)
         for stretch in _stretches(problem, self._view, most):
-            local, known = _problem_of(problem, self._view, stretch, apart)
+            if over():
+                return
+            local, known = _problem_of(problem, self._view, stretch, apart, place)
             key = _looks(local, known)
             if key not in self._same:
                 self._same[key] = Division(local, 0.0, known)
             self._stretches.append(stretch)
             self._division.append(self._same[key])
 
-    def solve(self, over: Callable[[], bool], rounds: int) -> None:
-        """Look at more and more nodes of each until all are done or it is over."""
-        share = FIRST_SHARE
-        for _ in range(rounds):
-            for division in self._same.values():
-                stop = division.made + share
-                while not division.ended and division.made < stop and not over():
-                    division.advance(np.inf, over)
-            share *= 2
-            if over() or all(division.ended for division in self._same.values()):
-                return
+    def solve(self, over: Callable[[], bool], work: float) -> None:
+        """Look at more nodes where that has paid best, until all are done, it is over, or so many ops were looked at."""
+        heap: list[tuple[float, int, Division, float]] = []
+        often = {id(division): 0 for division in self._same.values()}
+        for division in self._division:
+            often[id(division)] += 1
+        for number, division in enumerate(self._same.values()):
+            division.advance(math.inf, over)
+            heap.append((-math.inf, number, division, division.bound))
+        while heap and work > 0 and not over():
+            _, number, division, first = heapq.heappop(heap)
+            stop = division.made + division.made // 4 + SHARE
+            before = division.made
+            while not (division.ended or division.made >= stop or over()):
+                division.advance(math.inf, over)
+            work -= (division.made - before) * division.ops
+            if not division.ended:
+                paid = often[id(division)] * (division.bound - first) / (division.made * division.ops)
+                heapq.heappush(heap, (-paid, number, division, first))
 
     def apart(self) -> Apart:
         """How far the ends of the stretches are apart."""
@@ -82,7 +132,7 @@ class Stretches:
         )
 
 
-def spine_of(problem: Problem, view: View) -> IntArray:
+def _spine(problem: Problem, view: View) -> IntArray:
     """A path that takes long, from an op without predecessors to one without successors."""
     paths = placed_paths(problem, view)
     ends = (paths.head + view.time).min(axis=1)
@@ -105,7 +155,7 @@ def _walk(op: int, ptr: IntArray, onward: IntArray, value: FloatArray) -> list[i
 
 def _stretches(problem: Problem, view: View, most: int) -> list[_Stretch]:
     """The spine cut where least of what is beside it is cut: the work within stretches is largest."""
-    spine = spine_of(problem, view)
+    spine = _spine(problem, view)
     graph, length = problem.graph, len(spine) + 2
     place = np.full(problem.n, -1, np.int64)
     place[spine] = np.arange(1, length - 1)
@@ -173,21 +223,24 @@ def _cuts_kernel(ptr, item, behind, work, most):  # type: ignore[no-untyped-def]
     return onward
 
 
-def _problem_of(problem: Problem, view: View, stretch: _Stretch, apart: Apart) -> tuple[Problem, Apart]:
-    """The ops of a stretch as a problem, its two ends without time; and what is known to be apart in it."""
+def _problem_of(
+    problem: Problem, view: View, stretch: _Stretch, apart: Apart, place: IntArray
+) -> tuple[Problem, Apart]:
+    """The ops of a stretch as a problem, its two ends without time; and what is known to be apart in it.
+
+    place : (n + 1,) all -1; scratch.
+    """
     ops, graph, n = stretch.ops, problem.graph, len(stretch.ops)
-    place = np.full(problem.n + 1, -1, np.int32)
     place[ops] = np.arange(n, dtype=np.int32)
-    tensors = np.flatnonzero(place[graph.tensor_producer] >= 0)
-    row, reader = [], []
-    for t in tensors.tolist():
-        inside = place[graph.consumers(t)]
-        inside = inside[inside >= 0]
-        reader.append(inside)
-        row.append(np.full(len(inside), len(row), np.int32))
-    used = np.array([len(r) > 0 for r in reader], np.bool_)
-    tensors = tensors[used]
-    reader = [r for r in reader if len(r)]
+    out_ptr, out_tensor = graph.outputs
+    kept, reader = [], []
+    for v in ops.tolist():
+        for t in out_tensor[out_ptr[v] : out_ptr[v + 1]].tolist():
+            inside = place[graph.consumers(t)]
+            if (inside >= 0).any():
+                kept.append(t)
+                reader.append(inside[inside >= 0])
+    tensors = np.array(kept, np.int32)
     none = np.zeros(n)
     local = Graph(
         name=graph.name, names=tuple(str(i) for i in range(n)), op_types=(), output_shapes=(), flops=none,
@@ -208,6 +261,7 @@ def _problem_of(problem: Problem, view: View, stretch: _Stretch, apart: Apart) -
     )  # fmt: skip
     first, second = place[apart.first], place[apart.second]
     inside = (first >= 0) & (second >= 0)
+    place[ops] = -1
     return found, Apart(first[inside], second[inside], apart.seconds[inside])
 
 
