@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from loadmaster.problem._model import Concurrent
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._apart import NOWHERE, Apart
 from loadmaster.problem.bounds._load_dual import load_dual
-from loadmaster.problem.bounds._schedule import Paths, paths_along, ways_of
+from loadmaster.problem.bounds._schedule import Links, Paths, class_extremes, linked, path_along, ways_of
 from loadmaster.problem.bounds._view import Devices, View, between_kinds, links_of, view_of
 from loadmaster.problem.bounds._windows import best_window, best_windows
 
@@ -25,10 +26,24 @@ def glance(problem: Problem, below: float) -> float:
     """A bound on every placement under ``concurrent`` that costs less than ``below``, if there are any.
 
     The best of the placed critical path, the windows, and for each single device the busiest stretch of what can be
-    nowhere else; without classes on devices where these alone take ``below``. The bounds are those of
-    :func:`all_bounds`, but each is computed once: a few milliseconds for 1,000 ops. Not rounded down.
+    nowhere else; without ops on devices where these alone take ``below``, and what that means for others. The bounds are
+    those of :func:`all_bounds`, but each is computed once: a few milliseconds for 1,000 ops. Not rounded down.
     """
     return Glances(problem)(np.full(problem.classes, -1, np.int32), below)
+
+
+class _Look(NamedTuple):
+    """The problem where some devices have classes: like devices, links onward and back.
+
+    first : (K,) first device of each kind.
+    like : (K,) the kind that it is of where nothing is fixed.
+    """
+
+    view: View
+    there: Links
+    back: Links
+    first: Devices
+    like: IntArray
 
 
 class Glances:
@@ -43,60 +58,74 @@ class Glances:
         self._ways = ways_of(problem, apart)
         self._class_of, self._members = problem.class_of, np.unique(problem.class_of)
         self._links = links_of(problem)
-        self._views: dict[tuple[int, ...], tuple[list[Devices], View]] = {}
+        self._looks: dict[tuple[int, ...], _Look] = {}
+        if self._root is not None:
+            root, queue = self._root, (np.ones(len(self._root.kinds), np.bool_), CONE, EFFORT)
+            never = np.full(root.time.shape, math.inf)
+            self._free_tail = path_along(root, self._ways[1], linked(root.latency.T, root.rate.T), queue, never)
 
     def __call__(self, device: IntArray, below: float) -> float:
         """``device``: (classes,) where each class is, or -1."""
         if self._root is None:
             return 0.0
-        view = self.view(device)
-        busy = np.ones(len(view.kinds), np.bool_)
-        paths = paths_along(view, self._ways, (busy, CONE, EFFORT))
-        bound = float(paths.through.min(axis=1).max())
+        look = self._look(device)
+        view, free = look.view, self._free_tail
+        queue = (np.ones(len(view.kinds), np.bool_), CONE, EFFORT)
+        head = path_along(view, self._ways[0], look.there, queue, below - free[:, look.like])
+        # Where an op of a class cannot be, none of the class can.
+        none = class_extremes(view, head, np.maximum, 0.0) == math.inf
+        time = np.where(none[view.of], math.inf, view.time)
+        tail = path_along(view._replace(time=time), self._ways[1], look.back, queue, below - head)
+        through = class_extremes(view, head + time + tail, np.maximum, 0.0)
+        bound = float(through.min(axis=1).max())
         if bound >= below:
             return bound
-        possible = np.isfinite(paths.through) & (paths.through < below)
+        possible = through < below
         left = possible[view.of]
         time = np.where(left, view.time, math.inf)
         dual, weight = load_dual(np.where(possible, view.cost, math.inf), view.number)
-        head, tail = (np.where(left, table, math.inf).min(axis=1) for table in (paths.head, paths.tail))
-        window, _ = best_windows(time, head, tail, view.number, weight)
-        return max(bound, dual, window, _alone(view, paths, time, left))
+        soonest, shortest = (np.where(left, table, math.inf).min(axis=1) for table in (head, tail))
+        window, _ = best_windows(time, soonest, shortest, view.number, weight)
+        return max(bound, dual, window, _alone(view, Paths(head, tail, through), time, left))
 
-    def view(self, device: IntArray) -> View:
-        """The problem with classes on these devices: a device that has some is a kind of its own."""
-        kinds, view = self._view_with(tuple(np.unique(device[device >= 0]).tolist()))
-        first = np.array([kind[0] for kind in kinds])
-        placed = np.flatnonzero(device >= 0)
-        if not len(placed):
-            return view
-        elsewhere = (device >= 0)[:, None] & (device[:, None] != first)
-        time = np.where(elsewhere[self._class_of], math.inf, view.time)
-        # View.of numbers the classes that have members, in the same order.
-        cost = np.where(elsewhere[self._members], math.inf, view.cost)
-        return view._replace(time=time, cost=cost)
+    def kinds(self, device: IntArray) -> list[Devices]:
+        """The devices that are alike with classes on these: one that has some is a kind of its own."""
+        return self._look(device).view.kinds
 
-    def _view_with(self, used: tuple[int, ...]) -> tuple[list[Devices], View]:
+    def _look(self, device: IntArray) -> _Look:
+        look = self._with(tuple(np.unique(device[device >= 0]).tolist()))
+        placed = device >= 0
+        if not placed.any():
+            return look
+        elsewhere = placed[:, None] & (device[:, None] != look.first)
+        time = np.where(elsewhere[self._class_of], math.inf, look.view.time)
+        # The view numbers the classes that have members, in the same order.
+        cost = np.where(elsewhere[self._members], math.inf, look.view.cost)
+        return look._replace(view=look.view._replace(time=time, cost=cost))
+
+    def _with(self, used: tuple[int, ...]) -> _Look:
         root = self._root
         assert root is not None
-        if used not in self._views:
+        if used not in self._looks:
             kinds: list[Devices] = []
             for kind in root.kinds:
                 taken = np.isin(kind, used)
                 kinds += [kind[i : i + 1] for i in np.flatnonzero(taken).tolist()]
                 kinds += [kind[~taken]] if not taken.all() else []
-            where = [next(k for k, like in enumerate(root.kinds) if kind[0] in like) for kind in kinds]
+            like = np.array([next(k for k, a in enumerate(root.kinds) if kind[0] in a) for kind in kinds])
             latency, rate = self._links
-            self._views[used] = kinds, View(
+            view = View(
                 of=root.of,
-                time=np.ascontiguousarray(root.time[:, where]),
-                cost=np.ascontiguousarray(root.cost[:, where]),
+                time=np.ascontiguousarray(root.time[:, like]),
+                cost=np.ascontiguousarray(root.cost[:, like]),
                 number=np.array([float(len(kind)) for kind in kinds]),
                 kinds=kinds,
                 latency=between_kinds(latency, kinds, math.inf),
                 rate=between_kinds(rate, kinds, 0.0),
             )
-        return self._views[used]
+            there, back = linked(view.latency, view.rate), linked(view.latency.T, view.rate.T)
+            self._looks[used] = _Look(view, there, back, np.array([kind[0] for kind in kinds]), like)
+        return self._looks[used]
 
 
 def _alone(view: View, paths: Paths, time: FloatArray, left: BoolArray) -> float:

@@ -19,7 +19,10 @@ from loadmaster.problem.bounds._load_dual import load_dual, tightened
 from loadmaster.problem.bounds._view import Arcs, View
 from loadmaster.problem.bounds._windows import best_window, best_windows
 
-__all__ = ["Paths", "Ways", "op_arcs", "paths_along", "placed_paths", "schedule_bounds", "ways_of"]
+__all__ = [
+    "Links", "Paths", "Ways", "class_extremes", "linked", "op_arcs", "path_along", "placed_paths", "schedule_bounds",
+    "ways_of",
+]  # fmt: skip
 
 
 CONE = 8
@@ -32,6 +35,9 @@ HEAVY = 0.6
 """Two classes are looked at together if their sum is this part of the bound known."""
 PRICED_ROUNDS = 4
 """Rounds of seven prices of memory each."""
+
+
+Links = tuple[IntArray, FloatArray, FloatArray, BoolArray]
 
 
 class Paths(NamedTuple):
@@ -76,9 +82,11 @@ def placed_paths(problem: Problem, view: View, cone: int = CONE, effort: float =
 
 def paths_along(view: View, ways: tuple[Ways, Ways], queue: tuple[BoolArray, int, float]) -> Paths:
     """The same for ways that are known; ``queue``: which kinds run one op at a time, ancestors, effort."""
-    head = _placed_path(view, ways[0], (view.latency, view.rate), queue)
-    tail = _placed_path(view, ways[1], (view.latency.T, view.rate.T), queue)
-    return Paths(head, tail, _class_extremes(view, head + view.time + tail, np.maximum, 0.0))
+    there, back = linked(view.latency, view.rate), linked(view.latency.T, view.rate.T)
+    never = np.full(view.time.shape, math.inf)
+    head = path_along(view, ways[0], there, queue, never)
+    tail = path_along(view, ways[1], back, queue, never)
+    return Paths(head, tail, class_extremes(view, head + view.time + tail, np.maximum, 0.0))
 
 
 def _pool(problem: Problem, view: View) -> BoolArray:
@@ -106,8 +114,8 @@ def schedule_bounds(problem: Problem, view: View) -> list[Bound]:
     ]
     if len(view.cost) < problem.n:
         # One device runs the class, op after op: after the earliest of their heads, before the shortest tail.
-        before = _class_extremes(view, head, np.minimum, math.inf)
-        behind = _class_extremes(view, tail, np.minimum, math.inf)
+        before = class_extremes(view, head, np.minimum, math.inf)
+        behind = class_extremes(view, tail, np.minimum, math.inf)
         through = np.maximum(through, np.where(pool, 0.0, before + view.cost + behind))
         bounds.append(Bound(float(through.min(axis=1).max()), "largest class"))
     if isinstance(problem.model, Offload):
@@ -177,7 +185,7 @@ class _Pairs:
         return pair
 
 
-def _class_extremes(view: View, values: FloatArray, extreme: np.ufunc, start: float) -> FloatArray:
+def class_extremes(view: View, values: FloatArray, extreme: np.ufunc, start: float) -> FloatArray:
     """(C, K) the least or largest of the (n, K) values of each class."""
     if len(view.cost) == len(values):
         out = np.empty_like(values)
@@ -201,38 +209,30 @@ def _critical_path(view: View, order: IntArray, arcs: Arcs) -> float:
     time = view.time.min(axis=1, keepdims=True)
     links = linked(np.zeros((1, 1)), np.zeros((1, 1)))
     n = len(time)
-    queue = (np.ones(1, np.bool_), view.of, 0)
-    head = _starts(order, arcs.into(n), NOWHERE.into(n), time, links, *queue)
+    rest = (np.ones(1, np.bool_), view.of, 0, np.full((n, 1), math.inf))
+    head = _starts(order, arcs.into(n), NOWHERE.into(n), time, links, *rest)
     return float((head + time).max())
 
 
-def _placed_path(
-    view: View,
-    ways: Ways,
-    link: tuple[FloatArray, FloatArray],
-    queue: tuple[BoolArray, int, float],
+def path_along(
+    view: View, ways: Ways, links: Links, queue: tuple[BoolArray, int, float], latest: FloatArray
 ) -> FloatArray:
     """(n, K) seconds before which op v cannot start on kind k; of the reversed graph: that remain after it.
 
-    Effort depends on size: queueing is looked at where it is cheap, and beyond 10⁸ combinations of arcs and
-    kinds every transfer counts as the fastest one.
+    An op that cannot end by ``latest`` on a kind is not there: infinite. Effort depends on size: queueing is looked at
+    where it is cheap, and beyond 10⁸ combinations of arcs and kinds every transfer counts as the fastest one.
     """
-    (latency, rate), (busy, cone, effort) = link, queue
+    busy, cone, effort = queue
     n, kinds = view.time.shape
-    many = len(ways.arcs[1])
-    links = linked(latency, rate)
-    if len(links[1]) > 1 and many * kinds**2 > 1e8:
-        between = np.isfinite(latency)
-        least = latency[between].min(), rate[between].min()
-        links = linked(np.where(between, least[0], math.inf), np.where(between, least[1], 0.0))
+    many, near, slope = len(ways.arcs[1]), links[1], links[2]
+    if len(near) > 1 and many * kinds**2 > 1e8:
+        between = np.isfinite(near)
+        links = links[0], np.where(between, near[between].min(), math.inf), np.where(between, slope[between].min(), 0.0), links[3]
     degree = many / n + 1.0
-    work = degree * kinds * (kinds + 1.0) * len(links[1])
+    work = degree * kinds * (kinds + 1.0) * len(near)
     cone = min(cone, int(min(effort, 3e7 / n) / work))
-    start: FloatArray = _starts(ways.order, ways.arcs, ways.apart, view.time, links, busy, view.of, cone)
+    start: FloatArray = _starts(ways.order, ways.arcs, ways.apart, view.time, links, busy, view.of, cone, latest)
     return start
-
-
-Links = tuple[IntArray, FloatArray, FloatArray, BoolArray]
 
 
 def linked(latency: FloatArray, rate: FloatArray) -> Links:
@@ -300,11 +300,11 @@ def _crowded_path(problem: Problem, view: View, order: IntArray, arcs: Arcs) -> 
         return 0.0
     ratio = np.sort((outside[known] - inside[known]) / problem.memory[known])
     into, links = arcs.into(len(view.time)), linked(view.latency, view.rate)
-    paid, apart = float(room[limited].sum()), NOWHERE.into(problem.n)
+    paid, apart, never = float(room[limited].sum()), NOWHERE.into(problem.n), np.full(view.time.shape, math.inf)
 
     def at(price: float) -> float:
         time = view.time + price * problem.memory[:, None] * limited
-        start = _starts(order, into, apart, time, links, np.zeros(len(room), np.bool_), view.of, 0)
+        start = _starts(order, into, apart, time, links, np.zeros(len(room), np.bool_), view.of, 0, never)
         # The difference of two sums loses what rounding added to either.
         longest = float((start + time).min(axis=1).max())
         return longest * (1.0 - 1e-11) - price * paid * (1.0 + 1e-11)
@@ -323,7 +323,7 @@ def _crowded_path(problem: Problem, view: View, order: IntArray, arcs: Arcs) -> 
 
 
 @njit(cache=True, nogil=True)
-def _starts(order, arcs, apart, time, links, busy, class_of, cone):  # type: ignore[no-untyped-def]
+def _starts(order, arcs, apart, time, links, busy, class_of, cone, latest):  # type: ignore[no-untyped-def]
     """(n, K) lower bounds on the start of every op on every kind: a longest path over pairs (op, kind).
 
     Op v on kind k waits for each of its predecessors u, wherever u is placed best for that: on the same
@@ -333,7 +333,7 @@ def _starts(order, arcs, apart, time, links, busy, class_of, cone):  # type: ign
 
     ``arcs`` = (ptr, op, number, size): the arcs into v are ptr[v]:ptr[v + 1] and come from op; ``apart`` = (ptr, op,
     seconds) likewise: that long after the earliest end of op v cannot start anywhere; ``links``: see :func:`linked`;
-    ``busy`` : (K,) runs one op at a time.
+    ``busy`` : (K,) runs one op at a time; ``latest`` : (n, K) what ends later is not on that kind.
     """
     ptr, op, number, size = arcs
     apart_ptr, apart_op, seconds = apart
@@ -373,13 +373,15 @@ def _starts(order, arcs, apart, time, links, busy, class_of, cone):  # type: ign
         if cone > 0 and ptr[v + 1] > ptr[v]:
             made = _latest_ancestors(v, ptr, op, first, cone, member, slot, seen, front)
             for k in range(kinds):
-                if busy[k] and time[v, k] < math.inf:
+                if busy[k] and start[v, k] + time[v, k] < latest[v, k]:
                     _delays(k, made, member, slot, arcs, time, links, class_of, after, least)
                     start[v, k] = _queue(k, made, member, start, end, time, class_of, second[k], after, scratch)
             for i in range(made):
                 slot[member[i]] = -1
         first[v] = math.inf
         for k in range(kinds):
+            if start[v, k] + time[v, k] > latest[v, k]:
+                start[v, k] = math.inf
             end[v, k] = start[v, k] + time[v, k]
             soon[v, group[k]] = min(soon[v, group[k]], end[v, k])
             first[v] = min(first[v], end[v, k])

@@ -96,7 +96,7 @@ class Division:
     def _children(self, fixed: Fixed) -> list[Fixed]:
         """The next class on one device of each kind that it may be on."""
         allowed = self._problem.class_allowed[self._order[len(fixed)]]
-        kinds = self._glances.view(self._devices(fixed)).kinds
+        kinds = self._glances.kinds(self._devices(fixed))
         return [(*fixed, int(kind[0])) for kind in kinds if allowed[kind[0]]]
 
 
