@@ -111,7 +111,7 @@ def _divide(search: Search, part: float) -> None:
     """
     if search.problem.n > GLANCES or search.bound.value >= search.cost:
         return
-    begun, most, apart = search.seconds, part * search.seconds_left, NOWHERE
+    begun, most, known = search.seconds, part * search.seconds_left, NOWHERE
 
     def late(share: float) -> bool:
         search.check()
@@ -121,13 +121,14 @@ def _divide(search: Search, part: float) -> None:
     work = math.inf if limited else GLANCES
     for value, apart in stretch_bounds(search.problem, search.bound.value, lambda: search.cost, late, work):
         note_bound(search, value, "stretches of a path")
+        known = apart
     gained, reached = search.seconds, search.bound.value
 
     def over() -> bool:
         return late(1.0) or search.seconds > gained + PATIENCE * most
 
     nodes = 10**9 if limited else int(GLANCES / search.problem.n) + 1
-    for value in dividing_bounds(search.problem, reached, lambda: search.cost, over, nodes, apart):
+    for value in dividing_bounds(search.problem, reached, lambda: search.cost, over, nodes, known):
         note_bound(search, value, "divided heavy classes")
         if value > reached + GAIN * search.cost:
             gained, reached = search.seconds, value

@@ -27,7 +27,11 @@ class Apart(NamedTuple):
 
     def joined(self, other: Apart) -> Apart:
         """What either says."""
-        return Apart(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+        return Apart(
+            np.concatenate([self.first, other.first]),
+            np.concatenate([self.second, other.second]),
+            np.concatenate([self.seconds, other.seconds]),
+        )
 
     def into(self, nodes: int) -> tuple[IntArray, IntArray, FloatArray]:
         """CSR op -> pairs that end there: (ptr, first, seconds)."""

@@ -12,7 +12,8 @@ from loadmaster.problem._model import Concurrent
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._apart import NOWHERE, Apart
 from loadmaster.problem.bounds._load_dual import load_dual
-from loadmaster.problem.bounds._schedule import Links, Paths, class_extremes, linked, path_along, ways_of
+from loadmaster.problem.bounds._paths import Links, linked, path_along, ways_of
+from loadmaster.problem.bounds._schedule import Paths, class_extremes
 from loadmaster.problem.bounds._view import Devices, View, between_kinds, links_of, view_of
 from loadmaster.problem.bounds._windows import best_window, best_windows
 
@@ -26,8 +27,8 @@ def glance(problem: Problem, below: float) -> float:
     """A bound on every placement under ``concurrent`` that costs less than ``below``, if there are any.
 
     The best of the placed critical path, the windows, and for each single device the busiest stretch of what can be
-    nowhere else; without ops on devices where these alone take ``below``, and what that means for others. The bounds are
-    those of :func:`all_bounds`, but each is computed once: a few milliseconds for 1,000 ops. Not rounded down.
+    nowhere else; without ops on devices where these alone take ``below``, and what that means for others. The bounds
+    are those of :func:`all_bounds`, but each is computed once: a few milliseconds for 1,000 ops. Not rounded down.
     """
     return Glances(problem)(np.full(problem.classes, -1, np.int32), below)
 
@@ -62,7 +63,8 @@ class Glances:
         if self._root is not None:
             root, queue = self._root, (np.ones(len(self._root.kinds), np.bool_), CONE, EFFORT)
             never = np.full(root.time.shape, math.inf)
-            self._free_tail = path_along(root, self._ways[1], linked(root.latency.T, root.rate.T), queue, never)
+            free = path_along(root, self._ways[1], linked(root.latency.T, root.rate.T), queue, never)
+            self._free_tail = np.where(free < math.inf, free, 0.0)
 
     def __call__(self, device: IntArray, below: float) -> float:
         """``device``: (classes,) where each class is, or -1."""
@@ -75,7 +77,8 @@ class Glances:
         # Where an op of a class cannot be, none of the class can.
         none = class_extremes(view, head, np.maximum, 0.0) == math.inf
         time = np.where(none[view.of], math.inf, view.time)
-        tail = path_along(view._replace(time=time), self._ways[1], look.back, queue, below - head)
+        latest = below - np.where(head < math.inf, head, 0.0)
+        tail = path_along(view._replace(time=time), self._ways[1], look.back, queue, latest)
         through = class_extremes(view, head + time + tail, np.maximum, 0.0)
         bound = float(through.min(axis=1).max())
         if bound >= below:

@@ -34,6 +34,7 @@ _LEAVES_OUT = {
     "load of atoms": ("transfers", WHOLE),
     "frontier": ("that every device has one bundle and not parts of several",),
     "divided heavy classes": ("that lighter ops are on one device only", "transfers in the busiest stretch"),
+    "stretches of a path": ("that ops outside a stretch use the same devices",),
     "critical path": ("transfers", ORDER),
     "placed critical path": (f"{ORDER}, but for a few before each op",),
     "crowded critical path": (ORDER,),

@@ -14,7 +14,8 @@ from loadmaster.problem._model import Concurrent
 from loadmaster.problem._problem import Problem
 from loadmaster.problem.bounds._around import Following, Stretch
 from loadmaster.problem.bounds._bound import EPS, Bound
-from loadmaster.problem.bounds._schedule import Paths, op_arcs, placed_paths
+from loadmaster.problem.bounds._paths import op_arcs
+from loadmaster.problem.bounds._schedule import Paths, placed_paths
 from loadmaster.problem.bounds._view import Arcs, View, least_memory, view_of
 from loadmaster.problem.bounds._windows import best_window
 

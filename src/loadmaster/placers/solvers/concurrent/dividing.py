@@ -80,8 +80,8 @@ class Division:
             value = self._glances(self._devices(fixed), below / (1.0 - 2.0 * SLACK)) * (1.0 - SLACK)
             bound = max(node.bound, min(value, below))
             made.append(_Node(bound, next(self._number), fixed, branch=value < below))
-        if not made and len(self._heap) == 1:  # a class that no device may run: there is no feasible placement
-            self.ended = True
+        if not made and len(self._heap) == 1:
+            self.ended = True  # a class that no device may run: there is no feasible placement
             return
         heapq.heappop(self._heap)
         for child in made:

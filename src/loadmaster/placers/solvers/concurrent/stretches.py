@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -30,11 +31,13 @@ from loadmaster.problem.bounds import NOWHERE, Apart, Glances, View, placed_path
 
 __all__ = ["Stretches", "stretch_bounds"]
 
-GAIN = 1e-3
+GAIN = 1e-2
 """What a level must raise the bound by, relative to the cost, for the next one to be tried."""
 
 LEVELS = ((40, 0.1), (90, 0.3))
 """Ops of a stretch at most, and the part of the time for them; longer stretches know how far apart shorter ones are."""
+LARGEST = 50_000
+"""Most ops of a graph whose stretches are looked for."""
 SHARE = 8
 """So many nodes and a quarter of those before are looked at before another stretch may have its turn."""
 
@@ -48,6 +51,8 @@ def stretch_bounds(
     over : whether to stop when that part of the time should be gone.
     work : ops in all nodes of a level at most.
     """
+    if problem.n > LARGEST:
+        return
     apart, used, reached = NOWHERE, 0.0, _root(problem, NOWHERE, target())
     for most, part in LEVELS:
         used += part
@@ -88,7 +93,8 @@ class Stretches:
     ) -> None:
         self._problem, self._view = problem, view_of(problem)
         self._stretches: list[_Stretch] = []
-        self._same: dict[bytes, Division] = {}
+        self.kinds: dict[bytes, Division] = {}
+        """The different stretches, by what they look like."""
         self._division: list[Division] = []
         if self._view is None:
             return
@@ -98,18 +104,21 @@ class Stretches:
                 return
             local, known = _problem_of(problem, self._view, stretch, apart, place)
             key = _looks(local, known)
-            if key not in self._same:
-                self._same[key] = Division(local, 0.0, known)
+            if key not in self.kinds:
+                self.kinds[key] = Division(local, 0.0, known)
             self._stretches.append(stretch)
-            self._division.append(self._same[key])
+            self._division.append(self.kinds[key])
 
     def solve(self, over: Callable[[], bool], work: float) -> None:
-        """Look at more nodes where that has paid best, until all are done, it is over, or so many ops were looked at."""
+        """Look at more nodes where that has paid best.
+
+        Until all are done, it is over, or nodes of so many ops in all have been looked at.
+        """
         heap: list[tuple[float, int, Division, float]] = []
-        often = {id(division): 0 for division in self._same.values()}
+        often = {id(division): 0 for division in self.kinds.values()}
         for division in self._division:
             often[id(division)] += 1
-        for number, division in enumerate(self._same.values()):
+        for number, division in enumerate(self.kinds.values()):
             division.advance(math.inf, over)
             heap.append((-math.inf, number, division, division.bound))
         while heap and work > 0 and not over():
@@ -157,17 +166,19 @@ def _stretches(problem: Problem, view: View, most: int) -> list[_Stretch]:
     """The spine cut where least of what is beside it is cut: the work within stretches is largest."""
     spine = _spine(problem, view)
     graph, length = problem.graph, len(spine) + 2
-    place = np.full(problem.n, -1, np.int64)
+    place = np.full(problem.n, -1, np.int32)
     place[spine] = np.arange(1, length - 1)
+    from_end = place.copy()
+    from_end[spine] = np.arange(length - 2, 0, -1)
     order = graph.topological_order
     before = _latest(order, *graph.predecessors, place)
-    behind = length - 1 - _latest(order[::-1].copy(), *graph.successors, np.where(place >= 0, length - 1 - place, -1))
+    behind = (length - 1 - _latest(order[::-1].copy(), *graph.successors, from_end)).astype(np.int32)
     beside = np.flatnonzero(place < 0)
     work = view.time.min(axis=1)
     cuts = _cuts(before[beside], behind[beside], work[beside], length, most)
     ends = np.array([-1, *spine.tolist(), -1], np.int32)
     found = []
-    for i, j in zip(cuts[:-1], cuts[1:], strict=True):
+    for i, j in pairwise(cuts):
         inside = beside[(before[beside] >= i) & (behind[beside] <= j)]
         if len(inside):
             ops = np.sort(np.concatenate([inside, spine[max(i - 1, 0) : j]])).astype(np.int32)
@@ -183,7 +194,7 @@ def _latest(order: IntArray, ptr: IntArray, op: IntArray, place: IntArray) -> In
 
 @njit(cache=True, nogil=True)
 def _latest_kernel(order, ptr, op, place):  # type: ignore[no-untyped-def]
-    found = np.zeros(len(place), np.int64)
+    found = np.zeros(len(place), np.int32)
     for v in order:
         for i in range(ptr[v], ptr[v + 1]):
             found[v] = max(found[v], found[op[i]])
@@ -194,7 +205,8 @@ def _latest_kernel(order, ptr, op, place):  # type: ignore[no-untyped-def]
 
 def _cuts(before: IntArray, behind: IntArray, work: FloatArray, length: int, most: int) -> list[int]:
     """Places 0 .. length - 1 at which the spine is cut, so that stretches have at most that many ops."""
-    onward: IntArray = _cuts_kernel(*csr_from_pairs(before, np.arange(len(before)), length), behind, work, most)
+    ptr, item = csr_from_pairs(before, np.arange(len(before), dtype=np.int32), length)
+    onward: IntArray = _cuts_kernel(ptr, item, behind, work, most)
     cuts = [0]
     while cuts[-1] < length - 1:
         cuts.append(int(onward[cuts[-1]]))
@@ -260,9 +272,9 @@ def _problem_of(
         forbidden=np.zeros((n, problem.devices), np.bool_), kept=None, ties=(), origin=None,
     )  # fmt: skip
     first, second = place[apart.first], place[apart.second]
-    inside = (first >= 0) & (second >= 0)
+    both = (first >= 0) & (second >= 0)
     place[ops] = -1
-    return found, Apart(first[inside], second[inside], apart.seconds[inside])
+    return found, Apart(first[both], second[both], apart.seconds[both])
 
 
 def _looks(problem: Problem, apart: Apart) -> bytes:
