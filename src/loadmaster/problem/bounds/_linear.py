@@ -12,6 +12,7 @@ import numpy.typing as npt
 from loadmaster.arrays import BoolArray, FloatArray
 from loadmaster.problem._model import Concurrent
 from loadmaster.problem._problem import Problem
+from loadmaster.problem.bounds._apart import NOWHERE, Apart
 from loadmaster.problem.bounds._around import Following, Stretch
 from loadmaster.problem.bounds._bound import EPS, Bound
 from loadmaster.problem.bounds._paths import op_arcs
@@ -37,7 +38,9 @@ STRETCHES = 40
 """Most ops in a round, forwards and backwards each, whose descendants or ancestors get a row for each kind."""
 
 
-def linear_bound(problem: Problem, *, known: float = math.inf, seconds: float = math.inf) -> Bound:
+def linear_bound(
+    problem: Problem, *, known: float = math.inf, seconds: float = math.inf, apart: Apart = NOWHERE
+) -> Bound:
     """A bound on the makespan by linear programming; too slow to be one of ``all_bounds``.
 
     Variables: the share x[c, k] of class c on kind k, the start s[v] of every op, for every arc its transfer,
@@ -50,7 +53,8 @@ def linear_bound(problem: Problem, *, known: float = math.inf, seconds: float = 
     - the pairs (v, k) with head >= a and tail >= b run between a and T - b: T >= (a + b) Σ_j x[u, j] + their
       time on k per device, for any one u and its places j of that sort. Violated windows are added round by round;
     - all that follows an op m and has a tail of at least b runs between the end of m and T - b (``_around.py``), and
-      all that precedes it and has a head of at least a between a and the start of m.
+      all that precedes it and has a head of at least a between a and the start of m;
+    - what is known to be ``apart`` is so.
 
     With ``known``, the cost of some placement, pairs that alone cost more are excluded; the bound is then
     one on everything that is better than ``known``.
@@ -69,10 +73,11 @@ def linear_bound(problem: Problem, *, known: float = math.inf, seconds: float = 
     size = view.cost.size + problem.n + 3 * int(between.sum()) * (len(view.kinds) + 1) * (len(view.kinds) > 2)
     if size > LARGEST:
         return nothing
-    paths = placed_paths(problem, view)
+    paths = placed_paths(problem, view, apart=apart)
     if not math.isfinite(paths.through.min(axis=1).max()):
         return nothing
     relaxation = _Relaxation(problem, view, arcs, paths, known)
+    relaxation.keep_apart(apart)
     return Bound(min(relaxation.solve(seconds), known), "linear relaxation")
 
 
@@ -168,6 +173,17 @@ class _Relaxation:
         here, there = self._x(arcs.tail[moves]), self._x(arcs.head[moves])
         self._add(cell.size, None, (cell, leaving, 1.0), (cell, here, -1.0), (cell, there, 1.0))
         self._add(cell.size, None, (cell, arriving, 1.0), (cell, here, 1.0), (cell, there, -1.0))
+
+    def keep_apart(self, apart: Apart) -> None:
+        """Rows for what is known: s[second] >= s[first] + its time + the seconds; from the start, until the end."""
+        time = np.where(self._allowed[self._view.of], self._view.time, 0.0) / self.scale
+        last, start = self._columns - 1, self._first_start
+        for first, second, seconds in zip(*apart, strict=True):
+            parts: list[tuple[Any, Any, Any]] = [(0, last if second < 0 else start + second, 1.0)]
+            if first >= 0:
+                places = self._x(np.array([first]))[0]
+                parts += [(0, start + first, -1.0), (np.zeros(self._kinds), places, -time[first])]
+            self._add(1, np.array([seconds / self.scale * (1.0 - 1e-12)]), *parts)
 
     def _memory(self, problem: Problem) -> None:
         """What is on a kind fits into its devices together."""

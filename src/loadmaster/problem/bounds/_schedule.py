@@ -11,7 +11,7 @@ import numpy.typing as npt
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.problem._model import Concurrent, Offload
 from loadmaster.problem._problem import Problem
-from loadmaster.problem.bounds._apart import NOWHERE
+from loadmaster.problem.bounds._apart import NOWHERE, Apart
 from loadmaster.problem.bounds._bound import Bound
 from loadmaster.problem.bounds._crowding import crowding
 from loadmaster.problem.bounds._load_dual import load_dual, tightened
@@ -47,9 +47,11 @@ class Paths(NamedTuple):
     through: FloatArray
 
 
-def placed_paths(problem: Problem, view: View, cone: int = CONE, effort: float = EFFORT) -> Paths:
+def placed_paths(
+    problem: Problem, view: View, cone: int = CONE, effort: float = EFFORT, apart: Apart = NOWHERE
+) -> Paths:
     """The longest paths to and from every pair; with up to ``cone`` ancestors that queue."""
-    onward, back = ways_of(problem)
+    onward, back = ways_of(problem, apart)
     queue, never = (~_pool(problem, view), cone, effort), np.full(view.time.shape, math.inf)
     head = path_along(view, onward, linked(view.latency, view.rate), queue, never)
     tail = path_along(view, back, linked(view.latency.T, view.rate.T), queue, never)

@@ -19,7 +19,7 @@ from loadmaster.placers.solvers.concurrent import stretches
 from loadmaster.placers.solvers.concurrent.dividing import dividing_bounds
 from loadmaster.placers.solvers.concurrent.stretches import Stretches, stretch_bounds
 from loadmaster.problem import Placement, evaluate
-from loadmaster.problem.bounds import NOWHERE, Apart, Glances, lower_bound
+from loadmaster.problem.bounds import NOWHERE, Apart, Glances, linear_bound, lower_bound
 from loadmaster.problem.bounds._view import least_memory
 
 LEVELS = ((4, 0.5), (6, 1.0))
@@ -77,6 +77,7 @@ def proved(problem, target, work, nodes):
     found = [(0.0, NOWHERE), *stretch_bounds(problem, 0.0, lambda: target, never, work)]
     known, apart = found[-1]
     assert known <= target
+    assert linear_bound(problem, known=target, apart=apart).value <= target
     return [known, *dividing_bounds(problem, known, lambda: target, never, nodes, apart)][-1]
 
 
@@ -126,6 +127,7 @@ def test_what_is_apart_in_all_schedules_may_be_told(problem, data):
     apart = Apart(tail[arc : arc + 1], head[arc : arc + 1], np.array([max(least, 0.0)]))
     nothing = np.full(problem.classes, -1, np.int32)
     assert Glances(problem, apart)(nothing, math.inf) <= best * (1 + 1e-11)
+    assert linear_bound(problem, apart=apart).value <= best * (1 + 1e-11)
 
 
 def test_what_is_apart_counts_on_the_way_there_and_back():

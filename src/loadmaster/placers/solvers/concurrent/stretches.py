@@ -34,7 +34,7 @@ __all__ = ["Stretches", "stretch_bounds"]
 GAIN = 1e-2
 """What a level must raise the bound by, relative to the cost, for the next one to be tried."""
 
-LEVELS = ((40, 0.1), (90, 0.3))
+LEVELS = ((40, 0.25), (90, 0.75))
 """Ops of a stretch at most, and the part of the time for them; longer stretches know how far apart shorter ones are."""
 LARGEST = 50_000
 """Most ops of a graph whose stretches are looked for."""
