@@ -137,7 +137,7 @@ class Stretches:
         return Apart(
             np.array([stretch.first for stretch in self._stretches], np.int32),
             np.array([stretch.second for stretch in self._stretches], np.int32),
-            np.array([division.bound for division in self._division]),
+            np.array([division.bound if division.bound < math.inf else 0.0 for division in self._division]),
         )
 
 
