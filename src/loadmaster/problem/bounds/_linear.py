@@ -176,14 +176,16 @@ class _Relaxation:
 
     def keep_apart(self, apart: Apart) -> None:
         """Rows for what is known: s[second] >= s[first] + its time + the seconds; from the start, until the end."""
+        if not len(apart.seconds):
+            return
         time = np.where(self._allowed[self._view.of], self._view.time, 0.0) / self.scale
-        last, start = self._columns - 1, self._first_start
-        for first, second, seconds in zip(*apart, strict=True):
-            parts: list[tuple[Any, Any, Any]] = [(0, last if second < 0 else start + second, 1.0)]
-            if first >= 0:
-                places = self._x(np.array([first]))[0]
-                parts += [(0, start + first, -1.0), (np.zeros(self._kinds), places, -time[first])]
-            self._add(1, np.array([seconds / self.scale * (1.0 - 1e-12)]), *parts)
+        row, after = np.arange(len(apart.seconds)), np.flatnonzero(apart.first >= 0)
+        first = apart.first[after]
+        until = np.where(apart.second < 0, self._columns - 1, self._first_start + apart.second)
+        self._add(
+            len(row), apart.seconds / self.scale * (1.0 - 1e-12), (row, until, 1.0),
+            (after, self._first_start + first, -1.0), (after[:, None], self._x(first), -time[first]),
+        )  # fmt: skip
 
     def _memory(self, problem: Problem) -> None:
         """What is on a kind fits into its devices together."""
