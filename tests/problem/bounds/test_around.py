@@ -11,7 +11,7 @@ from loadmaster import api
 from loadmaster.problem import Concurrent
 from loadmaster.problem.bounds import linear_bound, lower_bound
 from loadmaster.problem.bounds._around import Following
-from loadmaster.problem.bounds._schedule import op_arcs
+from loadmaster.problem.bounds._paths import op_arcs
 
 
 @given(problems(st.just(Concurrent()), min_ops=1, max_ops=8), st.integers(0, 2**32 - 1), st.booleans())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,10 +18,11 @@ from loadmaster.placers.search._incumbents import (
 )
 from loadmaster.placers.solvers.concurrent.cpsat import solve_concurrent
 from loadmaster.placers.solvers.concurrent.dividing import dividing_bounds
+from loadmaster.placers.solvers.concurrent.stretches import stretch_bounds
 from loadmaster.placers.solvers.offload import solve_offload
 from loadmaster.placers.solvers.pipeline.portfolio import PipelineSolver, SolverName, first_part, unsolvable
 from loadmaster.problem import Concurrent, Offload, Pipeline, Placement, Problem, Serial
-from loadmaster.problem.bounds import linear_bound
+from loadmaster.problem.bounds import NOWHERE, Apart, linear_bound
 
 __all__ = ["CpSat"]
 
@@ -80,10 +82,12 @@ class CpSat(PipelineSolver):
         if has_room_to_solve(search):
             quick_answers(search, first_part(search), seed)
             if isinstance(model, Concurrent):
-                finished = _relax(search, 0.1)
-                _divide(search, 0.2 if search.problem.n <= self.max_ops else 0.6)
-                if not finished and search.problem.n > self.max_ops:
-                    _relax(search, 0.6)
+                small = search.problem.n <= self.max_ops
+                apart = _stretch(search, 0.08 if small else 0.25)
+                finished = _relax(search, 0.1, apart)
+                _divide(search, 0.15 if small else 0.5, apart)
+                if not finished and not small:
+                    _relax(search, 0.6, apart)
             if search.problem.n <= self.max_ops:
                 solve = solve_offload if isinstance(model, Offload) else solve_concurrent
                 if solve(search, workers=self.workers, seed=seed):
@@ -91,18 +95,35 @@ class CpSat(PipelineSolver):
         quick_answers(search, part_of(search, 1.0, np.inf), seed)
 
 
-def _relax(search: Search, part: float) -> bool:
+def _stretch(search: Search, part: float) -> Apart:
+    """Fix heavy classes in stretches of a long path, for a part of the time that is left; which ops are apart then."""
+    begun, most, known = search.seconds, part * search.seconds_left, NOWHERE
+    if search.problem.n > GLANCES or search.bound.value >= search.cost:
+        return known
+
+    def late(share: float) -> bool:
+        search.check()
+        return search.seconds > begun + share * most
+
+    work = math.inf if search.budget.seconds is not None else GLANCES
+    for value, apart in stretch_bounds(search.problem, search.bound.value, lambda: search.cost, late, work):
+        note_bound(search, value, "stretches of a path")
+        known = apart
+    return known
+
+
+def _relax(search: Search, part: float, apart: Apart) -> bool:
     """The linear relaxation of a schedule, in a part of the time that is left; whether it came to its end."""
     limit, begun = part_of(search, part, 10.0).seconds, search.seconds
     if limit is None or search.bound.value >= search.cost:
         return True
-    relaxed = linear_bound(search.problem, known=search.cost, seconds=limit)
+    relaxed = linear_bound(search.problem, known=search.cost, seconds=limit, apart=apart)
     note_bound(search, relaxed.value, relaxed.name)
     search.check()
     return search.seconds - begun < 0.9 * limit
 
 
-def _divide(search: Search, part: float) -> None:
+def _divide(search: Search, part: float, apart: Apart) -> None:
     """Fix heavy classes on devices, for a part of the time that is left or until that gains next to nothing."""
     if search.problem.n > GLANCES or search.bound.value >= search.cost:
         return
@@ -114,7 +135,7 @@ def _divide(search: Search, part: float) -> None:
         return search.seconds > begun + most or search.seconds > gained + PATIENCE * most
 
     nodes = int(GLANCES / search.problem.n) + 1 if search.budget.seconds is None else 10**9
-    for value in dividing_bounds(search.problem, reached, lambda: search.cost, over, nodes):
+    for value in dividing_bounds(search.problem, reached, lambda: search.cost, over, nodes, apart):
         note_bound(search, value, "divided heavy classes")
         if value > reached + GAIN * search.cost:
             gained, reached = search.seconds, value

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from loadmaster.problem._model import Concurrent, Offload, Pipeline, Serial
 from loadmaster.problem._problem import Problem
+from loadmaster.problem.bounds._apart import NOWHERE, Apart
 from loadmaster.problem.bounds._bound import EPS, Bound
 from loadmaster.problem.bounds._crowding import each_has_its_own
-from loadmaster.problem.bounds._glance import glance
+from loadmaster.problem.bounds._glance import Glances, glance
 from loadmaster.problem.bounds._ignored import ignored_by
 from loadmaster.problem.bounds._linear import linear_bound
 from loadmaster.problem.bounds._load_dual import load_dual
@@ -35,7 +36,10 @@ from loadmaster.problem.bounds._step import step_bounds
 from loadmaster.problem.bounds._view import View, class_tensors, view_of
 
 __all__ = [
+    "NOWHERE",
+    "Apart",
     "Bound",
+    "Glances",
     "Paths",
     "View",
     "all_bounds",

@@ -35,6 +35,7 @@ _LEAVES_OUT = {
     "frontier": ("that every device has one bundle and not parts of several",),
     "convex": ("that every device has one set and not parts of several",),
     "divided heavy classes": ("that lighter ops are on one device only", "transfers in the busiest stretch"),
+    "stretches of a path": ("that ops outside a stretch use the same devices",),
     "critical path": ("transfers", ORDER),
     "placed critical path": (f"{ORDER}, but for a few before each op",),
     "crowded critical path": (ORDER,),

@@ -12,9 +12,11 @@ import numpy.typing as npt
 from loadmaster.arrays import BoolArray, FloatArray
 from loadmaster.problem._model import Concurrent
 from loadmaster.problem._problem import Problem
+from loadmaster.problem.bounds._apart import NOWHERE, Apart
 from loadmaster.problem.bounds._around import Following, Stretch
 from loadmaster.problem.bounds._bound import EPS, Bound
-from loadmaster.problem.bounds._schedule import Paths, op_arcs, placed_paths
+from loadmaster.problem.bounds._paths import op_arcs
+from loadmaster.problem.bounds._schedule import Paths, placed_paths
 from loadmaster.problem.bounds._view import Arcs, View, least_memory, view_of
 from loadmaster.problem.bounds._windows import best_window
 
@@ -36,7 +38,9 @@ STRETCHES = 40
 """Most ops in a round, forwards and backwards each, whose descendants or ancestors get a row for each kind."""
 
 
-def linear_bound(problem: Problem, *, known: float = math.inf, seconds: float = math.inf) -> Bound:
+def linear_bound(
+    problem: Problem, *, known: float = math.inf, seconds: float = math.inf, apart: Apart = NOWHERE
+) -> Bound:
     """A bound on the makespan by linear programming; too slow to be one of ``all_bounds``.
 
     Variables: the share x[c, k] of class c on kind k, the start s[v] of every op, for every arc its transfer,
@@ -49,7 +53,8 @@ def linear_bound(problem: Problem, *, known: float = math.inf, seconds: float = 
     - the pairs (v, k) with head >= a and tail >= b run between a and T - b: T >= (a + b) Σ_j x[u, j] + their
       time on k per device, for any one u and its places j of that sort. Violated windows are added round by round;
     - all that follows an op m and has a tail of at least b runs between the end of m and T - b (``_around.py``), and
-      all that precedes it and has a head of at least a between a and the start of m.
+      all that precedes it and has a head of at least a between a and the start of m;
+    - what is known to be ``apart`` is so.
 
     With ``known``, the cost of some placement, pairs that alone cost more are excluded; the bound is then
     one on everything that is better than ``known``.
@@ -68,10 +73,11 @@ def linear_bound(problem: Problem, *, known: float = math.inf, seconds: float = 
     size = view.cost.size + problem.n + 3 * int(between.sum()) * (len(view.kinds) + 1) * (len(view.kinds) > 2)
     if size > LARGEST:
         return nothing
-    paths = placed_paths(problem, view)
+    paths = placed_paths(problem, view, apart=apart)
     if not math.isfinite(paths.through.min(axis=1).max()):
         return nothing
     relaxation = _Relaxation(problem, view, arcs, paths, known)
+    relaxation.keep_apart(apart)
     return Bound(min(relaxation.solve(seconds), known), "linear relaxation")
 
 
@@ -167,6 +173,19 @@ class _Relaxation:
         here, there = self._x(arcs.tail[moves]), self._x(arcs.head[moves])
         self._add(cell.size, None, (cell, leaving, 1.0), (cell, here, -1.0), (cell, there, 1.0))
         self._add(cell.size, None, (cell, arriving, 1.0), (cell, here, 1.0), (cell, there, -1.0))
+
+    def keep_apart(self, apart: Apart) -> None:
+        """Rows for what is known: s[second] >= s[first] + its time + the seconds; from the start, until the end."""
+        if not len(apart.seconds):
+            return
+        time = np.where(self._allowed[self._view.of], self._view.time, 0.0) / self.scale
+        row, after = np.arange(len(apart.seconds)), np.flatnonzero(apart.first >= 0)
+        first = apart.first[after]
+        until = np.where(apart.second < 0, self._columns - 1, self._first_start + apart.second)
+        self._add(
+            len(row), apart.seconds / self.scale * (1.0 - 1e-12), (row, until, 1.0),
+            (after, self._first_start + first, -1.0), (after[:, None], self._x(first), -time[first]),
+        )  # fmt: skip
 
     def _memory(self, problem: Problem) -> None:
         """What is on a kind fits into its devices together."""

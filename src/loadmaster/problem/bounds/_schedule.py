@@ -7,18 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.problem._model import Concurrent, Offload
 from loadmaster.problem._problem import Problem
+from loadmaster.problem.bounds._apart import NOWHERE, Apart
 from loadmaster.problem.bounds._bound import Bound
 from loadmaster.problem.bounds._crowding import crowding
 from loadmaster.problem.bounds._load_dual import load_dual, tightened
+from loadmaster.problem.bounds._paths import linked, op_arcs, path_along, starts, ways_of
 from loadmaster.problem.bounds._view import Arcs, View
 from loadmaster.problem.bounds._windows import best_window, best_windows
 
-__all__ = ["Paths", "op_arcs", "placed_paths", "schedule_bounds"]
+__all__ = ["Paths", "class_extremes", "placed_paths", "schedule_bounds"]
 
 
 CONE = 8
@@ -46,15 +47,15 @@ class Paths(NamedTuple):
     through: FloatArray
 
 
-def placed_paths(problem: Problem, view: View, cone: int = CONE, effort: float = EFFORT) -> Paths:
+def placed_paths(
+    problem: Problem, view: View, cone: int = CONE, effort: float = EFFORT, apart: Apart = NOWHERE
+) -> Paths:
     """The longest paths to and from every pair; with up to ``cone`` ancestors that queue."""
-    busy = ~_pool(problem, view)
-    arcs = op_arcs(problem)
-    order = problem.graph.topological_order.copy()
-    queue = (busy, cone, effort)
-    head = _placed_path(view, order, arcs, (view.latency, view.rate), queue)
-    tail = _placed_path(view, order[::-1].copy(), arcs.reversed(), (view.latency.T, view.rate.T), queue)
-    return Paths(head, tail, _class_extremes(view, head + view.time + tail, np.maximum, 0.0))
+    onward, back = ways_of(problem, apart)
+    queue, never = (~_pool(problem, view), cone, effort), np.full(view.time.shape, math.inf)
+    head = path_along(view, onward, linked(view.latency, view.rate), queue, never)
+    tail = path_along(view, back, linked(view.latency.T, view.rate.T), queue, never)
+    return Paths(head, tail, class_extremes(view, head + view.time + tail, np.maximum, 0.0))
 
 
 def _pool(problem: Problem, view: View) -> BoolArray:
@@ -82,8 +83,8 @@ def schedule_bounds(problem: Problem, view: View) -> list[Bound]:
     ]
     if len(view.cost) < problem.n:
         # One device runs the class, op after op: after the earliest of their heads, before the shortest tail.
-        before = _class_extremes(view, head, np.minimum, math.inf)
-        behind = _class_extremes(view, tail, np.minimum, math.inf)
+        before = class_extremes(view, head, np.minimum, math.inf)
+        behind = class_extremes(view, tail, np.minimum, math.inf)
         through = np.maximum(through, np.where(pool, 0.0, before + view.cost + behind))
         bounds.append(Bound(float(through.min(axis=1).max()), "largest class"))
     if isinstance(problem.model, Offload):
@@ -153,7 +154,7 @@ class _Pairs:
         return pair
 
 
-def _class_extremes(view: View, values: FloatArray, extreme: np.ufunc, start: float) -> FloatArray:
+def class_extremes(view: View, values: FloatArray, extreme: np.ufunc, start: float) -> FloatArray:
     """(C, K) the least or largest of the (n, K) values of each class."""
     if len(view.cost) == len(values):
         out = np.empty_like(values)
@@ -164,48 +165,14 @@ def _class_extremes(view: View, values: FloatArray, extreme: np.ufunc, start: fl
     return out
 
 
-def op_arcs(problem: Problem) -> Arcs:
-    """Tensors of one op for another leave together and queue on the same way: their times add up."""
-    graph = problem.graph
-    tensor = graph.edge_tensor
-    tail, ones = graph.tensor_producer[tensor], np.ones(len(tensor))
-    return Arcs.merge(problem.n, tail, graph.consumer_op, ones, problem.size[tensor])
-
-
 def _critical_path(view: View, order: IntArray, arcs: Arcs) -> float:
     """The longest path with every op at its smallest time and no transfers."""
     time = view.time.min(axis=1, keepdims=True)
-    none = np.zeros((1, 1))
-    head = _starts(order, arcs.into(len(time)), time, (none, none, True), np.ones(1, np.bool_), view.of, 0)
+    links = linked(np.zeros((1, 1)), np.zeros((1, 1)))
+    n = len(time)
+    rest = (np.ones(1, np.bool_), view.of, 0, np.full((n, 1), math.inf))
+    head = starts(order, arcs.into(n), NOWHERE.into(n), time, links, *rest)
     return float((head + time).max())
-
-
-def _placed_path(
-    view: View,
-    order: IntArray,
-    arcs: Arcs,
-    link: tuple[FloatArray, FloatArray],
-    queue: tuple[BoolArray, int, float],
-) -> FloatArray:
-    """(n, K) seconds before which op v cannot start on kind k; of the reversed graph: that remain after it.
-
-    Effort depends on size: queueing is looked at where it is cheap, and beyond 10⁸ combinations of arcs and
-    kinds every transfer counts as the fastest one.
-    """
-    (latency, rate), (busy, cone, effort) = link, queue
-    n, kinds = view.time.shape
-    between = np.isfinite(latency)
-    flat = not between.any() or bool(np.ptp(latency[between]) == 0 and np.ptp(rate[between]) == 0)
-    if not flat and len(arcs.tail) * kinds**2 > 1e8:
-        flat = True
-        latency = np.where(between, latency[between].min(), math.inf)
-        rate = np.where(between, rate[between].min(), 0.0)
-    degree = len(arcs.tail) / n + 1.0
-    work = degree * kinds * (kinds + 1.0) ** (1 if flat else 2)
-    cone = min(cone, int(min(effort, 3e7 / n) / work))
-    links = (np.ascontiguousarray(latency), np.ascontiguousarray(rate), flat)
-    start: FloatArray = _starts(order, arcs.into(n), view.time, links, busy, view.of, cone)
-    return start
 
 
 def _crowded_path(problem: Problem, view: View, order: IntArray, arcs: Arcs) -> float:
@@ -224,12 +191,13 @@ def _crowded_path(problem: Problem, view: View, order: IntArray, arcs: Arcs) -> 
     if not known.any():
         return 0.0
     ratio = np.sort((outside[known] - inside[known]) / problem.memory[known])
-    into, links = arcs.into(len(view.time)), (view.latency.copy(), view.rate.copy(), False)
-    paid = float(room[limited].sum())
+    into, links = arcs.into(len(view.time)), linked(view.latency, view.rate)
+    paid, apart = float(room[limited].sum()), NOWHERE.into(problem.n)
+    never = np.full(view.time.shape, math.inf)
 
     def at(price: float) -> float:
         time = view.time + price * problem.memory[:, None] * limited
-        start = _starts(order, into, time, links, np.zeros(len(room), np.bool_), view.of, 0)
+        start = starts(order, into, apart, time, links, np.zeros(len(room), np.bool_), view.of, 0, never)
         # The difference of two sums loses what rounding added to either.
         longest = float((start + time).min(axis=1).max())
         return longest * (1.0 - 1e-11) - price * paid * (1.0 + 1e-11)
@@ -245,189 +213,3 @@ def _crowded_path(problem: Problem, view: View, order: IntArray, arcs: Arcs) -> 
         if high - low <= 2:
             break
     return best
-
-
-@njit(cache=True, nogil=True)
-def _starts(order, arcs, time, links, busy, class_of, cone):  # type: ignore[no-untyped-def]
-    """(n, K) lower bounds on the start of every op on every kind: a longest path over pairs (op, kind).
-
-    Op v on kind k waits for each of its predecessors u, wherever u is placed best for that: on the same
-    device, or elsewhere and then for the transfer. Choosing a place of u for each reader anew is the
-    relaxation. With ``cone`` > 0, :func:`_queue` then uses that ancestors which would come too late from
-    elsewhere share the device of v.
-
-    ``arcs`` = (ptr, op, number, size): the arcs into v are ptr[v]:ptr[v + 1] and come from op; ``links`` =
-    (latency, rate, flat), where flat says that all links are alike; ``busy`` : (K,) runs one op at a time.
-    """
-    ptr, op, number, size = arcs
-    latency, rate, flat = links
-    n, kinds = time.shape
-    start = np.full((n, kinds), math.inf)
-    end = np.full((n, kinds), math.inf)
-    first = np.empty(n)
-    slot = np.full(n, -1, np.int64)
-    seen = np.full(n, -1, np.int64)
-    front = np.empty(n, np.int64)
-    member = np.empty(cone + 1, np.int64)
-    after = np.empty((cone + 2, kinds + 1))
-    scratch = np.empty((2, cone + 1)), np.empty((2, cone + 1), np.int64)
-    for v in order:
-        for k in range(kinds):
-            if time[v, k] == math.inf:
-                continue
-            begin = 0.0
-            for i in range(ptr[v], ptr[v + 1]):
-                u = op[i]
-                best = end[u, k]
-                if class_of[u] != class_of[v]:
-                    if not flat:
-                        for j in range(kinds):
-                            if j != k:
-                                link = number[i] * latency[j, k] + size[i] * rate[j, k]
-                                best = min(best, end[u, j] + link)
-                    elif kinds > 1:
-                        best = min(best, first[u] + number[i] * latency[0, 1] + size[i] * rate[0, 1])
-                begin = max(begin, best)
-            start[v, k] = begin
-        if cone > 0 and ptr[v + 1] > ptr[v]:
-            made = _latest_ancestors(v, ptr, op, first, cone, member, slot, seen, front)
-            for k in range(kinds):
-                if busy[k] and time[v, k] < math.inf:
-                    _delays(k, made, member, slot, arcs, time, links, class_of, after)
-                    start[v, k] = _queue(
-                        k, made, member, start, end, time, class_of, latency[k, k], after, scratch
-                    )
-            for i in range(made):
-                slot[member[i]] = -1
-        first[v] = math.inf
-        for k in range(kinds):
-            end[v, k] = start[v, k] + time[v, k]
-            first[v] = min(first[v], end[v, k])
-    return start
-
-
-@njit(cache=True, nogil=True)
-def _latest_ancestors(v, ptr, op, first, cone, member, slot, seen, front):  # type: ignore[no-untyped-def]
-    """Fill ``member`` with v and up to ``cone`` ancestors, those that can end late first; how many there are.
-
-    ``slot`` becomes the inverse of ``member``; ``first[u]`` is the earliest end of u; the rest is scratch.
-    """
-    member[0] = v
-    slot[v] = 0
-    made, waiting, c = 1, 0, v
-    while True:
-        for i in range(ptr[c], ptr[c + 1]):
-            if seen[op[i]] != v:
-                seen[op[i]] = v
-                front[waiting] = op[i]
-                waiting += 1
-        if waiting == 0 or made > cone:
-            return made
-        pick = 0
-        for i in range(1, waiting):
-            if first[front[i]] > first[front[pick]]:
-                pick = i
-        c = front[pick]
-        waiting -= 1
-        front[pick] = front[waiting]
-        member[made] = c
-        slot[c] = made
-        made += 1
-
-
-@njit(cache=True, nogil=True)
-def _delays(k, made, member, slot, arcs, time, links, class_of, after):  # type: ignore[no-untyped-def]
-    """``after[x, a]``: the least time from the end of ancestor x at place a to the start of v on kind k.
-
-    Place K is the very device of v, place a < K a device of kind a other than that. This is the longest path
-    of :func:`_starts` again, backwards from v over the arcs between members. The last row is scratch.
-    """
-    ptr, op, number, size = arcs
-    latency, rate, flat = links
-    kinds = time.shape[1]
-    other = min(kinds - 1, 1)
-    onward = after[len(after) - 1]
-    after[:made] = 0.0
-    for c in range(made):
-        w = member[c]
-        least = math.inf
-        for b in range(kinds + 1):
-            onward[b] = time[w, b if b < kinds else k] + after[c, b] if c > 0 else math.inf
-            if b == k and latency[k, k] == math.inf:
-                onward[b] = math.inf
-            elif b == kinds and c == 0:
-                onward[b] = 0.0
-            least = min(least, onward[b])
-        for i in range(ptr[w], ptr[w + 1]):
-            x = slot[op[i]]
-            if x <= c:
-                continue
-            apart = class_of[op[i]] != class_of[w]
-            away = least + number[i] * latency[0, other] + size[i] * rate[0, other]
-            for a in range(kinds + 1):
-                best = onward[a]
-                if flat and apart:
-                    best = min(best, away)
-                elif apart:
-                    source = a if a < kinds else k
-                    for b in range(kinds + 1):
-                        if b != a and onward[b] < best:
-                            target = b if b < kinds else k
-                            link = number[i] * latency[source, target] + size[i] * rate[source, target]
-                            best = min(best, onward[b] + link)
-                after[x, a] = max(after[x, a], best)
-
-
-@njit(cache=True, nogil=True)
-def _queue(k, made, member, start, end, time, class_of, inside, after, scratch):  # type: ignore[no-untyped-def]
-    """The least start of v = ``member[0]`` on kind k before which the ancestors that share its device fit.
-
-    If v starts at X, every ancestor whose results would come later than X from elsewhere (``away``) is on
-    the device of v, where they run one after another: X is at least the earliest start of any of them plus
-    their total time. The smaller X, the more of them. This is the argument of C. Papadimitriou and M.
-    Yannakakis, "Towards an architecture-independent analysis of parallel algorithms", SIAM J. Comput. 1990,
-    for unlike devices and links. ``inside`` is infinite where the kind has no second device.
-    """
-    here, away = scratch[0]
-    rank, line = scratch[1]
-    v, kinds = member[0], time.shape[1]
-    least = start[v, k]
-    for x in range(1, made):
-        u = member[x]
-        here[x] = end[u, k] + after[x, kinds]
-        away[x] = math.inf
-        if class_of[u] != class_of[v]:
-            for a in range(kinds):
-                if a != k or inside < math.inf:
-                    away[x] = min(away[x], end[u, a] + after[x, a])
-        least = max(least, min(here[x], away[x]))
-    late = 0
-    for x in range(1, made):
-        if away[x] > least:
-            y = late
-            while y > 0 and away[rank[y - 1]] < away[x]:
-                rank[y] = rank[y - 1]
-                y -= 1
-            rank[y] = x
-            late += 1
-    if late == 0:
-        return least
-    best, begin = away[rank[0]], least
-    for i in range(late):
-        # The first i + 1 by falling ``away`` are on the device of v; ``line`` has them by earliest start.
-        u = member[rank[i]]
-        begin = max(begin, here[rank[i]])
-        y = i
-        while y > 0 and start[line[y - 1], k] > start[u, k]:
-            line[y] = line[y - 1]
-            y -= 1
-        line[y] = u
-        total = 0.0
-        for y in range(i, -1, -1):
-            total += time[line[y], k]
-            begin = max(begin, start[line[y], k] + total)
-        following = away[rank[i + 1]] if i + 1 < late else least
-        best = min(best, max(begin, following))
-        if begin >= following:
-            break
-    return max(least, best)

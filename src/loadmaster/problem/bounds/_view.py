@@ -12,7 +12,10 @@ from loadmaster.arrays import BoolArray, FloatArray, IntArray
 from loadmaster.problem._model import Concurrent, Offload, Serial
 from loadmaster.problem._problem import Problem
 
-__all__ = ["Arcs", "View", "class_sums", "class_tensors", "least_memory", "row_ptr", "view_of"]
+__all__ = [
+    "Arcs", "Devices", "View", "between_kinds", "class_sums", "class_tensors", "least_memory", "links_of", "row_ptr",
+    "view_of",
+]  # fmt: skip
 
 Devices = npt.NDArray[np.intp]
 
@@ -46,7 +49,7 @@ def view_of(problem: Problem) -> View | None:
         return None
     time = np.where(allowed, problem.time, math.inf)
     time[~allowed.any(axis=1)] = 0.0
-    latency, rate = _links(problem)
+    latency, rate = links_of(problem)
     kinds = _kinds(problem, time, latency, rate, devices)
     time = np.ascontiguousarray(time[:, [kind[0] for kind in kinds]])
     of = np.unique(problem.class_of, return_inverse=True)[1].astype(np.int32)
@@ -56,8 +59,8 @@ def view_of(problem: Problem) -> View | None:
         cost=class_sums(of, time),
         number=np.array([float(len(kind)) for kind in kinds]),
         kinds=kinds,
-        latency=_between(latency, kinds, math.inf),
-        rate=_between(rate, kinds, 0.0),
+        latency=between_kinds(latency, kinds, math.inf),
+        rate=between_kinds(rate, kinds, 0.0),
     )
 
 
@@ -78,7 +81,7 @@ def class_sums(of: IntArray, time: FloatArray) -> FloatArray:
     return np.stack([np.bincount(of, column) for column in time.T], axis=1)
 
 
-def _links(problem: Problem) -> tuple[FloatArray, FloatArray]:
+def links_of(problem: Problem) -> tuple[FloatArray, FloatArray]:
     """(D, D) latency and rate of a transfer from d to e, through the host where the model says so."""
     if isinstance(problem.model, (Serial, Concurrent)):
         return problem.latency, problem.rate
@@ -96,13 +99,13 @@ def _kinds(
         groups.setdefault((time[:, d].tobytes(), bool(problem.pool[d])), []).append(d)
     kinds = [np.array(group, np.intp) for group in groups.values()]
     alike = all(
-        np.array_equal(_between(table, kinds, 0.0), -_between(-table, kinds, 0.0))
+        np.array_equal(between_kinds(table, kinds, 0.0), -between_kinds(-table, kinds, 0.0))
         for table in (latency, rate)
     )
     return kinds if alike or len(devices) > 16 else [np.array([d], np.intp) for d in devices.tolist()]
 
 
-def _between(table: FloatArray, kinds: list[Devices], alone: float) -> FloatArray:
+def between_kinds(table: FloatArray, kinds: list[Devices], alone: float) -> FloatArray:
     """(K, K) the least entry of a (D, D) table between two devices of these kinds, else ``alone``."""
     order = np.concatenate(kinds)
     first = np.cumsum([0, *(len(kind) for kind in kinds[:-1])])

@@ -15,16 +15,15 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from loadmaster.arrays import IntArray
 from loadmaster.problem import Problem
-from loadmaster.problem.bounds import glance, view_of
+from loadmaster.problem.bounds import NOWHERE, Apart, Glances
 
-__all__ = ["dividing_bounds"]
+__all__ = ["SLACK", "Division", "dividing_bounds"]
 
 SLACK = 1e-9
 """Bounds of nodes are rounded down by this part: more than floating point can have added to them."""
@@ -43,8 +42,71 @@ class _Node(NamedTuple):
     """Whether the next class has to be fixed, for the last value could not be refuted."""
 
 
+class Division:
+    """The tree: open nodes by their bound. Any number of them may be looked at, now or later.
+
+    known : a bound that holds already.
+    apart : pairs of ops that are known to be apart.
+    """
+
+    def __init__(self, problem: Problem, known: float, apart: Apart = NOWHERE) -> None:
+        self._problem, self._order, self._number = problem, _heaviest(problem), itertools.count()
+        self._glances = Glances(problem, apart)
+        self._heap = [_Node(max(known, 0.0), next(self._number), (), branch=False)]
+        self.made, self.ops = 0, problem.n
+        self.ended = False
+        """Whether nothing is left to be looked at: all classes are fixed in the node of least bound."""
+
+    @property
+    def bound(self) -> float:
+        """No placement costs less."""
+        return self._heap[0].bound
+
+    def advance(self, target: float, over: Callable[[], bool]) -> None:
+        """Look at the node of least bound; what is not below ``target`` may be left aside."""
+        node = self._heap[0]
+        below = min(target, node.bound * (1.0 + STEP)) if node.bound > 0 else target
+        tried = [node.fixed]
+        if node.branch:
+            if len(node.fixed) == len(self._order):
+                self.ended = True
+                return
+            tried = self._children(node.fixed)
+        made: list[_Node] = []
+        for fixed in tried:
+            if over():
+                return
+            self.made += 1
+            value = self._glances(self._devices(fixed), below / (1.0 - 2.0 * SLACK)) * (1.0 - SLACK)
+            bound = max(node.bound, min(value, below))
+            made.append(_Node(bound, next(self._number), fixed, branch=value < below))
+        if not made and len(self._heap) == 1:
+            self.ended = True  # a class that no device may run: there is no feasible placement
+            return
+        heapq.heappop(self._heap)
+        for child in made:
+            heapq.heappush(self._heap, child)
+
+    def _devices(self, fixed: Fixed) -> IntArray:
+        """(classes,) the devices of the first classes of the order, -1 for others."""
+        device = np.full(self._problem.classes, -1, np.int32)
+        device[self._order[: len(fixed)]] = fixed
+        return device
+
+    def _children(self, fixed: Fixed) -> list[Fixed]:
+        """The next class on one device of each kind that it may be on."""
+        allowed = self._problem.class_allowed[self._order[len(fixed)]]
+        kinds = self._glances.kinds(self._devices(fixed))
+        return [(*fixed, int(kind[0])) for kind in kinds if allowed[kind[0]]]
+
+
 def dividing_bounds(
-    problem: Problem, known: float, target: Callable[[], float], over: Callable[[], bool], nodes: int
+    problem: Problem,
+    known: float,
+    target: Callable[[], float],
+    over: Callable[[], bool],
+    nodes: int,
+    apart: Apart = NOWHERE,
 ) -> Iterator[float]:
     """Rising lower bounds on the cost of any placement under ``concurrent``, until ``target`` is met.
 
@@ -55,30 +117,17 @@ def dividing_bounds(
     target : the cost of a known placement, asked again and again; it may fall.
     over : whether to stop.
     nodes : nodes are bounded at most so often.
+    apart : pairs of ops that are known to be apart.
 
     Complexity: that of :func:`glance` each time; a node has one child per kind of devices.
     """
-    order, number, made = _heaviest(problem), itertools.count(), 0
-    heap = [_Node(max(known, 0.0), next(number), (), branch=False)]
-    while heap[0].bound < target() and not over():
-        node = heapq.heappop(heap)
-        below = min(target(), node.bound * (1.0 + STEP)) if node.bound > 0 else target()
-        tried = [node.fixed]
-        if node.branch:
-            if len(node.fixed) == len(order):
-                return
-            tried = _children(problem, order, node.fixed)
-        for fixed in tried:
-            if over() or made >= nodes:
-                return
-            made += 1
-            value = glance(_with(problem, order, fixed), below / (1.0 - 2.0 * SLACK)) * (1.0 - SLACK)
-            bound = max(node.bound, min(value, below))
-            heapq.heappush(heap, _Node(bound, next(number), fixed, branch=value < below))
-        if not heap:  # a class that no device may run: there is no feasible placement
-            return
-        if heap[0].bound > known:
-            known = heap[0].bound
+    division = Division(problem, known, apart)
+    while division.bound < target() and not division.ended and not over():
+        division.advance(target(), lambda: over() or division.made >= nodes)
+        if division.made >= nodes:
+            division.ended = True
+        if division.bound > known:
+            known = division.bound
             yield min(known, target())
 
 
@@ -88,19 +137,3 @@ def _heaviest(problem: Problem) -> IntArray:
     cost = np.stack([np.bincount(problem.class_of, column, problem.classes) for column in finite.T], axis=1)
     weight = np.median(cost, axis=1)
     return np.argsort(-weight, kind="stable")[: int((weight > 0).sum())].astype(np.int32)
-
-
-def _with(problem: Problem, order: IntArray, fixed: Fixed) -> Problem:
-    """The problem with the first classes of the order on the given devices."""
-    device = np.full(problem.classes, -1, np.int32)
-    device[order[: len(fixed)]] = fixed
-    device = device[problem.class_of]
-    return replace(problem, pin=np.where(device >= 0, device, problem.pin))
-
-
-def _children(problem: Problem, order: IntArray, fixed: Fixed) -> list[Fixed]:
-    """The next class on one device of each kind that it may be on."""
-    view = view_of(_with(problem, order, fixed))
-    assert view is not None
-    allowed = problem.class_allowed[order[len(fixed)]]
-    return [(*fixed, int(kind[0])) for kind in view.kinds if allowed[kind[0]]]
