@@ -15,23 +15,9 @@ BUCKETS = 8192
 
 @njit(cache=True, nogil=True)
 def route(  # type: ignore[no-untyped-def]
-    source,
-    capacity,
-    first,
-    member,
-    of,
-    net,
-    mass,
-    cost,
-    known,
-    least,
-    steep,
-    width,
-    length,
-    full,
-    reach,
-    excess,
-):
+    source, capacity, first, member, of, net, mass, worthy, dear, cost, known, least, steep,
+    width, length, full, reach, excess,
+):  # fmt: skip
     """A ball around each of the sources; (Σ λ μ(B), Σ λ, the best worth, balls used).
 
     A search for nearest classes: all that a tensor joins is reached at once, as far away as the member that is reached
@@ -60,7 +46,7 @@ def route(  # type: ignore[no-untyped-def]
         order[0], through[0], parent[0] = v, -1, -1
         seen[v] = True
         count = 1
-        total, spent = mass[v], 0.0
+        total, useful, spent = mass[v], worthy[v], 0.0
         worth, ball, inside = 0.0, 0, 0.0
         distance, last = 0.0, 0.0
         per = 1.0 / width[0]
@@ -73,7 +59,7 @@ def route(  # type: ignore[no-untyped-def]
                         queued[t] = True
                         touched[touches] = t
                         touches += 1
-                        nearest[t] = distance + length[t]
+                        nearest[t] = distance + length[t] + dear[t]
                         at = max(bucket, int(min(nearest[t] * per, BUCKETS - 1.0)))
                         came[t], after[t], head[at] = u, head[at], t
             fresh = count
@@ -94,9 +80,10 @@ def route(  # type: ignore[no-untyped-def]
                     order[count], through[count], parent[count] = w, t, u
                     count += 1
                     total += mass[w]
+                    useful += worthy[w]
                     spent += mass[w] * distance
-            if total > cost and spent > 0.0 and (total - cost) / spent > worth:
-                worth, ball, inside = (total - cost) / spent, count, total
+            if useful > cost and spent > 0.0 and (useful - cost) / spent > worth:
+                worth, ball, inside = (useful - cost) / spent, count, total
         for i in range(count):
             seen[order[i]] = False
         for i in range(touches):

@@ -3,8 +3,10 @@
 Take the K devices of one kind; μ is the time of a class there, and c_t the least that a device of the kind pays when a
 tensor t crosses its border (sending or receiving). A *ball* is a class v, some classes B around it and a rate λ: a flow
 that brings λ μ_u from v to every u in B. All flows together must go through each tensor with at most c_t. Then the
-transfers of a device are at least what flows over its border. (Flows may also take more of some tensors: then a device
-may claim too much, at most as many as the tensor joins; that is taken off.)
+transfers of a device are at least what flows over its border.
+
+Flows may also take more of some tensors than that: then as many devices claim too much as have the tensor at their
+border, at most as many as it joins; this is taken off. A few thin tensors would keep all flows small otherwise.
 
 A device holds at most C of μ, where C is the cost. So of B at least μ(B) - C is on other devices than v, and every flow
 between two devices of the kind is paid for by both. Classes X on other kinds of devices are paid for once only, and not
@@ -19,7 +21,8 @@ This is the dual of a linear program with *spreading metrics*: lengths of the te
 all but C of the work. It sees both borders of a stage in the middle of a chain, where a fair share sees one.
 
 The flows are found by multiplicative weights: the fuller a tensor, the longer it is; the next ball goes along shortest
-paths. Any flows that keep to the capacities prove a bound.
+paths. Where X has been of late, a ball is worth less and tensors are dearer, since X would pay for what is left of
+them (fictitious play). Any flows prove a bound.
 
 References
 ----------
@@ -58,16 +61,22 @@ WORTH = 0.7
 """A ball is used if it is worth so much of what the best of late was, for its flow."""
 BATCH = 16
 """Balls between two looks at the clock."""
-FIRST, MORE = 200, 1.6
-"""Balls until the bound is computed for the first time, and so many times as many until the next."""
+LOOK, PER_LOOK = 200, 100
+"""Balls until the bound is computed again; as many classes per ball if that is more."""
+RESPONSE = 0.2
+"""Weight of the last X in the mean of all."""
+STEPS = 0.01, 0.1
+"""The weights of other devices change by such a part of themselves from one bound to the next."""
+CHECK, MORE = 4, 1.6
+"""Bounds until it is looked at what has been gained for the first time, and so many times as many until the next."""
 ENOUGH, VAIN = 2e-4, 4
 """It ends when so many times in a row the bound has gained less than this part of itself."""
-PARTS = (1.0, 0.7, 0.4, 0.2, 0.0)
+PARTS = (1.0, 0.9, 0.7, 0.4, 0.0)
 """Parts of the earlier flows that are kept beside those of late: whichever is best."""
 LEAST, SCALES = 0.5, 26
 """Flows are scaled down until the fullest tensor can carry them, or less, down to this part; scales compared."""
-WEIGHTS, CLOSER = 5, 3
-"""Minimum cuts for the weight of the other devices, the first time and later."""
+WEIGHTS = 5
+"""Minimum cuts for the weight of the other devices, the first time."""
 
 
 def spreading_bounds(
@@ -98,24 +107,28 @@ def spreading_bounds(
     flows = Flows(problem, view, kind, other, max(known, value), seed)
     if not len(flows.nets.capacity):
         return
-    made, next_look, vain, best = 0, FIRST, 0, known
+    made, seen, looks, vain, best, before = 0, 0, 0, 0, known, known
+    every, next_look, next_check = max(LOOK, len(flows.mass) // PER_LOOK), LOOK, CHECK
     while best < target() and made < balls and vain < VAIN and not over():
         flows.route(target())
         made += BATCH
-        if made >= next_look:
-            next_look = int(MORE * made)
-            flows.settle()
-            before, best = best, max(best, flows.bound(target, over))
+        if made < next_look:
+            continue
+        seen, next_look = made, min(made + every, 2 * made)
+        looks += 1
+        value = flows.look()
+        if value > best:
+            best = value
+            yield best
+        if looks == next_check:
+            next_check = int(MORE * looks) + 1
             vain = vain + 1 if best <= before + ENOUGH * best else 0
-            if vain:
-                flows.steep *= CALMER
-            if best > before:
-                yield best
-    if made and vain < VAIN:
-        flows.settle()
-        last = flows.bound(target, lambda: False)
-        if last > best:
-            yield last
+            flows.steep *= CALMER if vain else 1.0
+            before = best
+    if made > seen and best < target():
+        value = flows.look()
+        if value > best:
+            yield value
 
 
 class _Nets(NamedTuple):
@@ -210,14 +223,10 @@ class Flows:
         self._width = np.full(1, float(self.length.mean()) if len(self.length) else 1.0)
         self.sums, self.late = _none(nets, classes), _none(nets, classes)
         self.other = other
-        self.others = float(np.delete(view.number, kind) @ other)
-        self.away, self.across, self.paid = (
-            np.zeros(classes, np.bool_),
-            np.zeros(len(nets.capacity), np.bool_),
-            0.0,
-        )
+        self.away, self.across, self.paid = np.zeros(classes), np.zeros(len(nets.capacity)), 0.0
         self.worth = self.scale = 0.0
-        self.looked = False
+        self.looks, self.answers = 0, 0
+        self.more, self.step = True, STEPS[1]
         pins = np.diff(nets.first)
         self._crossed = nets.capacity * np.minimum(pins, view.number[kind])
         self._rng = np.random.default_rng(seed)
@@ -232,8 +241,11 @@ class Flows:
         source = np.searchsorted(self._chance, self._rng.random(BATCH), side="right")
         source = np.minimum(source, len(self.mass) - 1)
         nets, late = self.nets, self.late
+        # What a ball is worth less where X is, and a tensor dearer around it, in terms of its length.
+        dear = self.across / (2.0 * self.worth) if self.worth > 0 else 0.0 * self.across
         filled, rate, best, used = route(
-            source, nets.capacity, nets.first, nets.member, nets.of, nets.net, self.mass, cost, self.known,
+            source, nets.capacity, nets.first, nets.member, nets.of, nets.net, self.mass,
+            self.mass * (1.0 - 0.5 * self.away), dear, cost, self.known,
             WORTH * self.worth, self.steep, self._width, self.length, late.full, late.reach, late.excess,
         )  # fmt: skip
         self.late = late._replace(filled=late.filled + filled, rate=late.rate + rate)
@@ -244,22 +256,30 @@ class Flows:
         # Lengths that have become nothing must not hide what is full.
         np.maximum(self.length, 1e-250, out=self.length)
 
-    def bound(self, target: Callable[[], float], over: Callable[[], bool]) -> float:
-        """The best of some weights of the other devices, about those that were best the last time."""
-        best, start, looked = 0.0, self.other, self.looked
-        factor, low, high = 1.0, 0.8 if looked else 0.0, math.inf
-        self.looked = True
-        for _ in range((CLOSER if looked else WEIGHTS) if len(start) else 1):
-            value, busy = self._proved(factor * start, best)
-            best = max(best, value)
-            if best >= target() or over():
-                break
+    def look(self) -> float:
+        """Put the flows together, and what they prove with the present weights of the other devices; these are then
+        adjusted. The first time some are tried."""
+        self.settle()
+        best, low, high = 0.0, 0.0, math.inf
+        first, start, factor = self.looks == 0, self.other, 1.0
+        for _ in range(WEIGHTS if first and len(start) else 1):
+            self.other = factor * start
+            value, busy = self.proved()
+            if value > best:
+                best, kept = value, self.other
             # Where the others are given more than they have time for, their time is worth more.
-            if busy > best:
-                low = factor
-            else:
-                high = factor
-            factor = (1.2 if looked else 1.5) * factor if math.isinf(high) else 0.5 * (low + high)
+            low, high = (factor, high) if busy > value else (low, factor)
+            factor = 1.5 * factor if math.isinf(high) else 0.5 * (low + high)
+        if first:
+            self.other = kept if best > 0 else start
+        else:
+            more = busy > value
+            self.step = (
+                max(0.5 * self.step, STEPS[0]) if more != self.more else min(1.3 * self.step, STEPS[1])
+            )
+            self.more = more
+            self.other = self.other * (1.0 + self.step if more else 1.0 / (1.0 + self.step))
+        self.looks += 1
         return best
 
     def settle(self) -> None:
@@ -275,15 +295,16 @@ class Flows:
         most = float(sums.full.max(initial=0.0))
         if most <= 0:
             return 0.0, 0.0
-        work, devices = float(self.mass.sum()), float(self.view.number[self.kind]) + self.others
-        away, across = self.away, self.across
-        gain = float(self.mass[away].sum()) - self.paid
-        more = float((self.mass * sums.reach + sums.excess)[away].sum())
+        work = float(self.mass.sum())
+        devices = float(self.view.number[self.kind] + np.delete(self.view.number, self.kind) @ self.other)
+        away, left = self.away, self.nets.capacity * self.across
+        gain = float(self.mass @ away) - self.paid
+        more = float((self.mass * sums.reach + sums.excess) @ away)
         best, chosen = 0.0, 0.0
         for scale in (1.0 / np.linspace(most, LEAST * most, SCALES)).tolist():
             full = scale * sums.full
-            left = float(self.nets.capacity[across] @ np.maximum(1.0 - full[across], 0.0))
-            lost = self._crowded(full) + max(gain + scale * more - left, 0.0)
+            rest = float(left @ np.maximum(1.0 - full, 0.0))
+            lost = self._crowded(full) + max(gain + scale * more - rest, 0.0)
             value = (work + 2.0 * scale * sums.filled - lost) / (devices + 2.0 * scale * sums.rate)
             if value > best:
                 best, chosen = value, scale
@@ -293,10 +314,11 @@ class Flows:
         """What flows take of tensors beyond what they can carry, at all borders that each of them may cross."""
         return float(self._crossed @ np.maximum(full - 1.0, 0.0))
 
-    def _proved(self, other: FloatArray, best: float) -> tuple[float, float]:
-        """What is proved with these weights; and the mean time that other devices would need for the best X. If it is
-        more than ``best``, both are kept."""
-        view, nets, kind, sums, scale = self.view, self.nets, self.kind, self.sums, self.scale
+    def proved(self) -> tuple[float, float]:
+        """What is proved with the present weights; and the mean time that other devices would need for the best X."""
+        view, nets, kind, sums, scale, other = (
+            self.view, self.nets, self.kind, self.sums, self.scale, self.other,
+        )  # fmt: skip
         elsewhere = np.delete(view.cost, kind, axis=1)
         number = np.delete(view.number, kind)
         classes, tensors = len(self.mass), len(nets.capacity)
@@ -336,10 +358,11 @@ class Flows:
         if len(number):
             at = paid[away].argmin(axis=1)
             busy = float(elsewhere[away, at].sum()) / max(float(number.sum()), 1.0)
-        value = (total - 1e-11 * size) / rates
-        if value > best:
-            self.other, self.others = other, float((number * other).sum())
-            self.away, self.paid = away, float(pay[away].sum())
-            inside = np.add.reduceat(away[nets.member].astype(np.int64), nets.first[:-1])
-            self.across = (inside > 0) & (inside < np.diff(nets.first))
-        return value, busy
+        inside = np.add.reduceat(away[nets.member].astype(np.int64), nets.first[:-1])
+        across = (inside > 0) & (inside < np.diff(nets.first))
+        self.answers += 1
+        part = max(RESPONSE, 1.0 / self.answers)
+        self.away += part * (away - self.away)
+        self.across += part * (across - self.across)
+        self.paid += part * (float(pay[away].sum()) - self.paid)
+        return (total - 1e-11 * size) / rates, busy
