@@ -49,7 +49,7 @@ __all__ = ["Flows", "spreading_bounds"]
 
 Index = npt.NDArray[np.int32]
 
-STEEP = 0.3
+STEEP = 0.1
 """How much longer a tensor becomes (as a power of e) when as much as it can carry goes through it once more;"""
 STEEPER = 3.0
 """on large graphs, where there is time for few balls."""
@@ -57,8 +57,8 @@ CALMER = 0.5
 """It becomes so much less steep where the bound gains too little."""
 MANY = 5000
 """Classes of a large graph."""
-WORTH = 0.7
-"""A ball is used if it is worth so much of what the best of late was, for its flow."""
+WORTH, WORTH_LARGE = 0.8, 0.7
+"""A ball is used if it is worth so much of what the best of late was, for its flow; on large graphs."""
 BATCH = 16
 """Balls between two looks at the clock."""
 LOOK, PER_LOOK = 200, 100
@@ -218,7 +218,7 @@ class Flows:
         self.here: BoolArray = np.isfinite(view.cost[:, kind])
         self.mass = np.where(self.here, view.cost[:, kind], 0.0)
         nets, classes = self.nets, len(self.mass)
-        self.steep = STEEPER if classes > MANY else STEEP
+        self.steep, self.least = (STEEPER, WORTH_LARGE) if classes > MANY else (STEEP, WORTH)
         self.length = 1.0 / nets.capacity if len(nets.capacity) else nets.capacity
         self._width = np.full(1, float(self.length.mean()) if len(self.length) else 1.0)
         self.sums, self.late = _none(nets, classes), _none(nets, classes)
@@ -246,7 +246,7 @@ class Flows:
         filled, rate, best, used = route(
             source, nets.capacity, nets.first, nets.member, nets.of, nets.net, self.mass,
             self.mass * (1.0 - 0.5 * self.away), dear, cost, self.known,
-            WORTH * self.worth, self.steep, self._width, self.length, late.full, late.reach, late.excess,
+            self.least * self.worth, self.steep, self._width, self.length, late.full, late.reach, late.excess,
         )  # fmt: skip
         self.late = late._replace(filled=late.filled + filled, rate=late.rate + rate)
         self.worth = max(0.999 * self.worth, 0.5 * best) if used else best
