@@ -145,6 +145,20 @@ class _Nets(NamedTuple):
     of: Index
     net: Index
 
+    def borders(self, left: FloatArray, classes: int) -> tuple[list[tuple[Index, Index, FloatArray]], int]:
+        """Arcs (tail, head, capacity) of which a set of classes cuts ``left`` (T,) of each tensor that joins it to
+        others, and how many nodes there are then: two more for each tensor that joins more than two classes."""
+        pins = np.diff(self.first)
+        one = self.member[self.first[:-1][pins == 2]]
+        two = self.member[self.first[:-1][pins == 2] + 1]
+        arcs = [(one, two, left[pins == 2]), (two, one, left[pins == 2])]
+        many = int((pins != 2).sum())
+        into = classes + np.arange(many, dtype=np.int32)
+        at, member = np.repeat(into, pins[pins != 2]), self.member[np.repeat(pins != 2, pins)]
+        endless = np.full(len(at), math.inf)
+        arcs += [(member, at, endless), (into, into + many, left[pins != 2]), (at + many, member, endless)]
+        return arcs, classes + 2 * many
+
 
 def _nets(problem: Problem, view: View, kind: int) -> _Nets:
     tensor, own, reader = class_tensors(problem, view)
@@ -321,31 +335,24 @@ class Flows:
         )  # fmt: skip
         elsewhere = np.delete(view.cost, kind, axis=1)
         number = np.delete(view.number, kind)
-        classes, tensors = len(self.mass), len(nets.capacity)
+        classes = len(self.mass)
         gain = np.where(self.here, self.mass + scale * (self.mass * sums.reach + sums.excess), 0.0)
         possible = np.isfinite(elsewhere)
         paid = np.where(possible, np.where(possible, elsewhere, 0.0) * other, math.inf)
         pay = paid.min(axis=1, initial=math.inf)
         left = np.maximum(nets.capacity * (1.0 - scale * sums.full), 0.0)
-        every, net = np.arange(classes), np.repeat(np.arange(tensors), np.diff(nets.first))
-        endless = np.full(len(net), math.inf)
+        every = np.arange(classes)
+        # The source's side is X: who is there pays, who is not loses what it would gain.
+        around, nodes = nets.borders(left, classes)
         parts = [
             (np.full(classes, -1), every, np.where(self.here, gain, math.inf)),
             (every, np.full(classes, -2), pay),
-            (nets.member, classes + net, endless),
-            (classes + np.arange(tensors), classes + tensors + np.arange(tensors), left),
-            (classes + tensors + net, nets.member, endless),
+            *around,
         ]
-        # The source's side is X: who is there pays, who is not loses what it would gain.
         tail, head, capacity = (np.concatenate([part[i] for part in parts]) for i in range(3))
         keep = capacity > 0
         cut = minimum_cut(
-            Arcs(
-                classes + 2 * tensors,
-                tail[keep].astype(np.int64),
-                head[keep].astype(np.int64),
-                capacity[keep],
-            )
+            Arcs(nodes, tail[keep].astype(np.int64), head[keep].astype(np.int64), capacity[keep])
         )
         if not math.isfinite(cut.value):  # some class has nowhere to go
             return 0.0, 0.0
