@@ -59,6 +59,8 @@ MANY = 5000
 """Classes of a large graph."""
 WORTH, WORTH_LARGE = 0.8, 0.7
 """A ball is used if it is worth so much of what the best of late was, for its flow; on large graphs."""
+NEAR = 1.25
+"""Balls are made for a cost that is at most so many times the bound, whatever has been found yet."""
 BATCH = 16
 """Balls between two looks at the clock."""
 LOOK, PER_LOOK = 200, 100
@@ -110,7 +112,7 @@ def spreading_bounds(
     made, seen, looks, vain, best, before = 0, 0, 0, 0, known, known
     every, next_look, next_check = max(LOOK, len(flows.mass) // PER_LOOK), LOOK, CHECK
     while best < target() and made < balls and vain < VAIN and not over():
-        flows.route(target())
+        flows.route(min(target(), NEAR * best) if best > 0 else target())
         made += BATCH
         if made < next_look:
             continue
