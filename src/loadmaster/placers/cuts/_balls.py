@@ -9,40 +9,47 @@ from numba import njit
 
 __all__ = ["route"]
 
+BUCKETS = 8192
+"""Of the queue; a ball's radius takes up about an eighth of them."""
+
 
 @njit(cache=True, nogil=True)
 def route(  # type: ignore[no-untyped-def]
-    source, capacity, first, member, of, net, mass, cost, known, least, steep, length, full, reach, excess
-):
+    source, capacity, first, member, of, net, mass, worthy, dear, cost, known, least, steep,
+    width, length, full, reach, excess,
+):  # fmt: skip
     """A ball around each of the sources; (Σ λ μ(B), Σ λ, the best worth, balls used).
 
-    Dijkstra over classes: all that a tensor joins is reached at once, as far away as the nearest member and the
-    tensor's length; so the heap holds tensors (``heap_net``) and the member each was reached from (``heap_from``). A
-    ball has the nearest classes, as many as make most of 2 (μ(B) - cost) for what the flows cost, Σ μ · distance. The
-    flow goes down the tree, with the rate that fills one of its tensors just once. Changed in place: ``length``, how
-    often a tensor is ``full``, the rates of balls around (``reach``) and what a source gains elsewhere (``excess``).
+    A search for nearest classes: all that a tensor joins is reached at once, as far away as the member that is reached
+    first and the tensor's length; so the queue holds tensors (``nearest``, and the member each was reached from,
+    ``came``). It has buckets (lists, ``head`` and ``after``) as wide as ``width[0]``, a small part of the last ball's
+    radius: within one the order is any, so paths are shortest up to that. A ball has the nearest classes, as many as
+    make most of 2 (μ(B) - cost) for what the flows cost, Σ μ · distance. The flow goes down the tree, with the rate
+    that fills one of its tensors just once. Changed in place: ``width``, ``length``, how often a tensor is ``full``,
+    the rates of balls around (``reach``) and what a source gains elsewhere (``excess``).
     """
     classes, tensors = len(mass), len(capacity)
-    heap_distance = np.empty(tensors + 1)
-    heap_net, heap_from = np.empty(tensors + 1, np.int64), np.empty(tensors + 1, np.int64)
+    head, after = np.full(BUCKETS, -1, np.int32), np.empty(tensors, np.int32)
+    came = np.empty(tensors, np.int32)
     seen, queued = np.zeros(classes, np.bool_), np.zeros(tensors, np.bool_)
     nearest = np.empty(tensors)
     order, through, parent = (
-        np.empty(classes, np.int64),
-        np.empty(classes, np.int64),
-        np.empty(classes, np.int64),
+        np.empty(classes, np.int32),
+        np.empty(classes, np.int32),
+        np.empty(classes, np.int32),
     )
-    touched = np.empty(tensors, np.int64)
+    touched = np.empty(tensors, np.int32)
     below, flow = np.zeros(classes), np.zeros(tensors)
     filled, rates, best, used = 0.0, 0.0, 0.0, 0
     for v in source:
-        count, touches, size = 0, 0, 0
+        touches, fresh, bucket = 0, 0, 0
         order[0], through[0], parent[0] = v, -1, -1
         seen[v] = True
-        count, fresh = 1, 0
-        total, spent = mass[v], 0.0
+        count = 1
+        total, useful, spent = mass[v], worthy[v], 0.0
         worth, ball, inside = 0.0, 0, 0.0
-        distance = 0.0
+        distance, last = 0.0, 0.0
+        per = 1.0 / width[0]
         while True:
             for i in range(fresh, count):
                 u = order[i]
@@ -52,43 +59,20 @@ def route(  # type: ignore[no-untyped-def]
                         queued[t] = True
                         touched[touches] = t
                         touches += 1
-                        # All members reached at the same distance queue it once; later ones are farther away.
-                        nearest[t] = distance + length[t]
-                        at = size
-                        size += 1
-                        while at > 0:
-                            up = (at - 1) // 2
-                            if heap_distance[up] <= nearest[t]:
-                                break
-                            heap_distance[at], heap_net[at], heap_from[at] = (
-                                heap_distance[up],
-                                heap_net[up],
-                                heap_from[up],
-                            )
-                            at = up
-                        heap_distance[at], heap_net[at], heap_from[at] = nearest[t], t, u
+                        nearest[t] = distance + length[t] + dear[t]
+                        at = max(bucket, int(min(nearest[t] * per, BUCKETS - 1.0)))
+                        came[t], after[t], head[at] = u, head[at], t
             fresh = count
-            if size == 0 or total > 2.0 * cost:
+            while bucket < BUCKETS and head[bucket] < 0:
+                bucket += 1
+            if bucket == BUCKETS or total > 2.0 * cost:
                 break
-            distance, t, u = heap_distance[0], heap_net[0], heap_from[0]
-            size -= 1
-            last, last_net, last_from = heap_distance[size], heap_net[size], heap_from[size]
-            at = 0
-            while True:
-                down = 2 * at + 1
-                if down >= size:
-                    break
-                if down + 1 < size and heap_distance[down + 1] < heap_distance[down]:
-                    down += 1
-                if heap_distance[down] >= last:
-                    break
-                heap_distance[at], heap_net[at], heap_from[at] = (
-                    heap_distance[down],
-                    heap_net[down],
-                    heap_from[down],
-                )
-                at = down
-            heap_distance[at], heap_net[at], heap_from[at] = last, last_net, last_from
+            t = head[bucket]
+            head[bucket] = after[t]
+            distance, u = nearest[t], came[t]
+            last = max(last, distance)
+            if worth * (distance - width[0]) >= 1.0 and bucket < BUCKETS - 1:
+                break  # all that is farther adds less than it costs
             for j in range(first[t], first[t + 1]):
                 w = member[j]
                 if not seen[w]:
@@ -96,13 +80,17 @@ def route(  # type: ignore[no-untyped-def]
                     order[count], through[count], parent[count] = w, t, u
                     count += 1
                     total += mass[w]
+                    useful += worthy[w]
                     spent += mass[w] * distance
-            if total > cost and spent > 0.0 and (total - cost) / spent > worth:
-                worth, ball, inside = (total - cost) / spent, count, total
+            if useful > cost and spent > 0.0 and (useful - cost) / spent > worth:
+                worth, ball, inside = (useful - cost) / spent, count, total
         for i in range(count):
             seen[order[i]] = False
         for i in range(touches):
             queued[touched[i]] = False
+        head[:] = -1
+        if last > 0.0:
+            width[0] = 8.0 * last / BUCKETS
         if ball == 0:
             continue
         best = max(best, worth)

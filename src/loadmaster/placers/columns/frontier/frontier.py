@@ -35,6 +35,8 @@ from loadmaster.problem import Pipeline, Placement, Problem, relative_gap
 __all__ = ["Frontier", "close_gap"]
 
 
+SHARE, SHARE_LARGE = 0.2, 0.05
+"""Part of the time for heavy classes that share a device, at most: where that decides, it does so at once."""
 SPREAD, SPREAD_LARGE, LARGE = 0.5, 0.9, 5000
 """Part of the time for flows, before anything else: small graphs need a second of it; and of graphs with more ops,
 where other bounds by cuts come to less in any time."""
@@ -122,8 +124,9 @@ class Frontier(Searcher):
             quick_answers(search, search.budget, seed)
 
     def _share(self, search: Search) -> None:
-        """Whether more heavy classes than devices decide the matter; a fifth of the time at most."""
-        enough = search.seconds + 0.2 * search.seconds_left
+        """Whether more heavy classes than devices decide the matter."""
+        part = SHARE if search.problem.n <= LARGE else SHARE_LARGE
+        enough = search.seconds + part * search.seconds_left
 
         def over() -> bool:
             search.check()
