@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import _thread
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -72,3 +74,33 @@ def test_what_an_answer_needs_is_finished_first() -> None:
     with pytest.raises(KeyboardInterrupt):
         interruptible(compile_briefly, finish=True)
     assert ended.is_set()
+
+
+WARMED = """
+import importlib
+from loadmaster import api
+from loadmaster.api import _placing
+from loadmaster.placers.auto import Auto
+
+_placing.warm_for(Auto(), api.problem("zoo:layered-300?width=8", "3acc+1cpu", model="{model}"))
+for name in "{kernels}".split():
+    module, kernel = name.split(":")
+    assert getattr(importlib.import_module("loadmaster." + module), kernel).signatures, name
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "kernels"),
+    [
+        (
+            "concurrent",
+            "placers.solvers.concurrent.stretches:_cuts_kernel problem.bounds._around:_longest "
+            "placers.search._beam_kernel:_search placers.rules._insertion:insert_ops",
+        ),
+        ("pipeline", "placers.cuts._balls:route placers.rules.greedy:_least_loaded"),
+    ],
+)
+def test_a_warm_up_reaches_the_kernels_of_bounds_too(model: str, kernels: str) -> None:
+    """What a tiny problem does not reach is compiled within the budget of the first run."""
+    code = WARMED.format(model=model, kernels=kernels)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -31,6 +31,8 @@ from loadmaster.problem.coarsening import coarsen as make_groups
 
 DEFAULT_METHOD = "auto"
 DEFAULT_SECONDS = 30.0
+SAMPLE = 1000
+"""Ops by which it is seen which devices are alike, where that is no more than a warm-up."""
 
 
 def place(
@@ -158,19 +160,22 @@ def _warm_up(placer: Placer, problem: Problem, left: Callable[[], bool] = lambda
 
 
 def _tiny(problem: Problem, ops: int = Searcher.warm_up_ops) -> Problem:
-    """A problem of a few ops on the same devices under the same model."""
+    """A problem of a few ops on the same devices, alike where they are alike, under the same model."""
     graph = layered(ops, width=4)
     rng = np.random.default_rng(0)
+    _, kind = np.unique(problem.time[:SAMPLE], axis=1, return_inverse=True)
+    kind = kind.reshape(-1)
+    between = np.ix_(kind, kind)
     # Numbers without pattern, so that no bound is met at once and every part of the method has its turn.
     return Problem.make(
         graph,
         problem.cluster,
         problem.model,
-        time=0.5 + rng.random((graph.n, problem.devices)),
+        time=(0.5 + rng.random((graph.n, problem.devices)))[:, kind],
         memory=np.zeros(graph.n),
         size=rng.random(graph.tensors),
-        latency=rng.random((problem.devices, problem.devices)),
-        rate=rng.random((problem.devices, problem.devices)),
+        latency=rng.random((problem.devices, problem.devices))[between],
+        rate=rng.random((problem.devices, problem.devices))[between],
     )
 
 
@@ -187,7 +192,7 @@ class Warmed(NamedTuple):
 
 def warm(
     method: str | Placer = DEFAULT_METHOD,
-    models: Iterable[str] = ("serial", "concurrent", "pipeline", "pipeline:chain", "offload"),
+    models: Iterable[str] = ("serial", "concurrent", "pipeline", "pipeline:chain", "pipeline:device", "offload"),
     *,
     cluster: str | Cluster | None = None,
     on_start: Callable[[str], None] = lambda model: None,
@@ -204,7 +209,7 @@ def warm(
     """
     placer, done, reason = configured(method), list[Warmed](), ""
     for text in models:
-        example = problem("zoo:layered-24", cluster, model=text)
+        example = problem("zoo:layered-240?width=4", cluster, model=text)
         why = placer.supports(example)
         if why is not None:
             reason = reason or why

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from loadmaster.placers.frame.search import Search
+from loadmaster.placers.frame.search import SOLVE_FROM, Search
 from loadmaster.placers.search._incumbents import (
     construct,
     has_room_to_solve,
@@ -30,6 +30,8 @@ GAIN = 1e-3
 """What fixing classes must raise the bound by, relative to the cost, to go on."""
 PATIENCE = 0.4
 """The part of its time in which it must do so."""
+AT_ONCE = 20
+"""Ops of a graph whose relaxation takes no time: without a limit on time others have none."""
 GLANCES = 2e5
 """Without a limit on time, fixing classes looks at so many ops in all; and never at graphs of more than this."""
 
@@ -63,6 +65,8 @@ class CpSat(PipelineSolver):
     name: ClassVar[str] = "cp-sat"
     summary: ClassVar[str] = "constraint programming by OR-Tools' CP-SAT, with a proven bound"
     solvers: ClassVar[tuple[SolverName, ...]] = ("cp-sat",)
+    warm_up: ClassVar[int] = SOLVE_FROM  # its bounds under ``concurrent`` have kernels,
+    warm_up_ops: ClassVar[int] = 8  # and so few ops are solved at once
 
     def supports(self, problem: Problem) -> str | None:
         """All but ``serial`` and chains."""
@@ -115,6 +119,8 @@ def _stretch(search: Search, part: float) -> Apart:
 def _relax(search: Search, part: float, apart: Apart) -> bool:
     """The linear relaxation of a schedule, in a part of the time that is left; whether it came to its end."""
     limit, begun = part_of(search, part, 10.0).seconds, search.seconds
+    if limit is None and search.problem.n <= AT_ONCE:
+        limit = 10.0
     if limit is None or search.bound.value >= search.cost:
         return True
     relaxed = linear_bound(search.problem, known=search.cost, seconds=limit, apart=apart)
