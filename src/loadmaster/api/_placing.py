@@ -192,7 +192,14 @@ class Warmed(NamedTuple):
 
 def warm(
     method: str | Placer = DEFAULT_METHOD,
-    models: Iterable[str] = ("serial", "concurrent", "pipeline", "pipeline:chain", "pipeline:device", "offload"),
+    models: Iterable[str] = (
+        "serial",
+        "concurrent",
+        "pipeline",
+        "pipeline:chain",
+        "pipeline:device",
+        "offload",
+    ),
     *,
     cluster: str | Cluster | None = None,
     on_start: Callable[[str], None] = lambda model: None,

@@ -96,6 +96,7 @@ def lineup_of(problem: Problem) -> Lineup:
             rules = (Heft(), Lookahead(), *rules, Peft(), Cpop())
             provers = (CpSat(),)
             searchers = (single, Gdp(guard=False), Beam(), Annealing())
+            slow_ones = (*slow_ones, Beam) if problem.n <= SOME else slow_ones
         case Pipeline(contiguity="chain"):
             provers, searchers = (IdealDp(),), (LinearDp(), *searchers)
         case Pipeline(contiguity="device") if not too_large(problem):

@@ -62,8 +62,8 @@ class Turn:
 
     @property
     def rate(self) -> float:
-        """Gain per second of late."""
-        return self.rate_gain / self.rate_seconds if self.rate_seconds > 0 else 0.0
+        """Gain per second of late; none after some turns in vain."""
+        return self.rate_gain / self.rate_seconds if self.rate_seconds > 0 and self.vain <= VAIN else 0.0
 
     @property
     def expected(self) -> float:

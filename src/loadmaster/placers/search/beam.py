@@ -68,19 +68,23 @@ class Beam(Searcher):
         """Search until the budget is used up (10 seconds if it sets no limit)."""
         problem = search.problem
         check = SimulatedEvaluator(problem)
-        for placement in self._candidates(problem, start):
+        if start is not None and check.evaluate(start).feasible:
+            search.try_placement(start)
+            search.check()
+        own, least = None, math.inf
+        for placement in self._candidates(problem):
             if check.evaluate(placement).feasible:
-                search.try_placement(placement)
+                cost = search.try_placement(placement)
+                own, least = (placement, cost) if cost < least else (own, least)
                 search.check()
         if search.best is None:
             find_feasible(search, seed)
             search.check()
+        assert search.best is not None
         if search.simulated and problem.n:
-            self._improve(search, seed)
+            self._improve(search, search.best if own is None else own, seed)
 
-    def _candidates(self, problem: Problem, start: Placement | None) -> Iterator[Placement]:
-        if start is not None:
-            yield start
+    def _candidates(self, problem: Problem) -> Iterator[Placement]:
         if problem.n:
             yield from heft_placements(problem)
             yield from scheduled(problem, *lookahead_schedule(problem))
@@ -89,8 +93,11 @@ class Beam(Searcher):
                 for device, begin in beam_schedules(problem, width, 4, problem.priority_order, weights):
                     yield from scheduled(problem, device, begin)
 
-    def _improve(self, search: Search, seed: int) -> None:
+    def _improve(self, search: Search, placement: Placement, seed: int) -> None:
         """Walks over placement and order, each time one is stuck from another placement that local search has found.
+
+        The first begins at what the beams have found, even where a better placement was given: that mostly has no
+        order, and walks from there end higher.
 
         Peak memory depends on the order, so a walk over orders strays into what does not fit, and nothing of that is
         kept: with ``memory="peak"`` local search comes first.
@@ -102,7 +109,7 @@ class Beam(Searcher):
         beside = IteratedWalker(LocalSearch(), chain, starts, problem)
         patience = STUCK * (atoms_of(problem).count * problem.devices + 50)
         slice_size = max(2, min(2000, 1_000_000 // (problem.n + problem.graph.edges + 1)))
-        placement, turn = search.best, FIRST_TURN
+        turn = FIRST_TURN
         if judges_peak(problem):
             placement = self._local(search, beside, turn, slice_size)
         while True:

@@ -45,7 +45,13 @@ _LEAVES_OUT = {
 }
 _EXACT = {"enumeration", "ideal-dp", "cp-sat", "CP-SAT schedule", "milp", "exact"}
 """Bounds of methods that leave nothing out, and have not come to an end."""
-_KNOW_MEMORY = {"split over like devices", "crowded critical path", "min cut with priced memory", "calls", "convex"}
+_KNOW_MEMORY = {
+    "split over like devices",
+    "crowded critical path",
+    "min cut with priced memory",
+    "calls",
+    "convex",
+}
 
 
 def ignored_by(problem: Problem, name: str) -> tuple[str, ...] | None:
