@@ -83,9 +83,7 @@ def lineup_of(problem: Problem) -> Lineup:
     single = LocalSearch(constructed=False)
     searchers: tuple[Placer, ...] = (single, Gdp(guard=False), Annealing())
     slow_ones: tuple[type, ...] = (Multilevel, LinearDp)
-    if isinstance(problem.model, Serial) and _short(
-        problem
-    ):  # single moves are walled in unless they are hot
+    if isinstance(problem.model, Serial | Pipeline) and _short(problem):  # cold single moves are walled in
         slow_ones = (*slow_ones, Annealing)
     match problem.model:
         case Serial() if Milp().supports(problem) is None and not twin_devices(problem):
