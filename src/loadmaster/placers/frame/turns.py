@@ -2,9 +2,9 @@
 
 Every member of a portfolio has a :class:`Turn` of its own and runs in a thread of its own, so that it keeps what it
 has built up. It asks for the lane each time it looks at the clock (:meth:`Turn.pass_on`); while it waits its own clock
-stands still. A small bandit: after some turns for everybody, of two turns that are given out, one goes to the member with the best gain per second of
-late, the other to the one that has had the least time for its weight, so that nobody is forgotten. Whoever has gained
-nothing for some turns counts for less until it gains again.
+stands still. A small bandit: after some turns for everybody, of two turns that are given out, one goes to the member
+with the best gain per second of late, the other to the one that has had the least time for its weight, so that nobody
+is forgotten. Whoever has gained nothing for some turns counts for less until it gains again.
 """
 
 from __future__ import annotations
