@@ -117,6 +117,13 @@ def test_pins_and_forbids_are_kept(workload):
     assert all(found["placement"][op] != "acc0" for op in "245")
 
 
+KINDS = [
+    *((("--model", model), {"model": model}) for model in MODELS),
+    (("--model", "pipeline", "--microbatches", 4), {"model": "pipeline", "microbatches": 4}),
+    (("--model", "pipeline", "--contiguity", "device"), {"model": "pipeline:device"}),
+]
+
+
 def test_parameters_of_a_method_can_be_set():
     """On whichever methods have a number among their parameters."""
     numbers = [
@@ -128,13 +135,12 @@ def test_parameters_of_a_method_can_be_set():
     assert numbers
     refused = set()
     for name, field, default in numbers:
-        model, steps = next(
-            (m, more)
-            for m, more in [*((m, None) for m in MODELS), ("pipeline", 4)]
-            if PLACERS[name].supports(api.problem("zoo:layered-10", model=m, microbatches=more)) is None
+        options, model = next(
+            (given, m)
+            for given, m in KINDS
+            if PLACERS[name].supports(api.problem("zoo:layered-10", **m)) is None
         )
-        place = ("place", "zoo:layered-10", "--model", model, "--method", name, "--evaluations", 20)
-        place += ("--microbatches", steps) if steps else ()
+        place = ("place", "zoo:layered-10", *options, "--method", name, "--evaluations", 20)
         assert "is invalid" in error(*place, "--set", f"{field}=much")
         if name not in refused:
             refused.add(name)
