@@ -86,7 +86,9 @@ def lineup_of(problem: Problem) -> Lineup:
     if isinstance(problem.model, Serial | Pipeline) and _short(problem):  # cold single moves are walled in
         slow_ones = (*slow_ones, Annealing)
     match problem.model:
-        case Serial() if Milp().supports(problem) is None and not twin_devices(problem):
+        case Serial() if Milp().supports(problem) is None and (
+            problem.n <= SOME or not twin_devices(problem)
+        ):
             provers, brief = (MinCut(), Milp()), (MinCut(), BLIND)
         case Serial():
             provers = (MinCut(),)

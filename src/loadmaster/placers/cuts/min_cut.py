@@ -29,6 +29,8 @@ from loadmaster.problem.bounds import Bound
 
 __all__ = ["MinCut"]
 
+EARLY = 0.25
+"""Part of the time that the linear relaxation has before splits: mostly it takes a fraction of a second."""
 ENOUGH = 1e-3
 """A relative gap that is not fought for any longer."""
 
@@ -98,20 +100,26 @@ class MinCut(Searcher):
         if search.best is None:
             find_feasible(search, seed)
             search.check()
-        if len(usable) > 2 and search.budget.seconds != 0 and search.simulated:
-            self._split(search)
         relaxed = None
         if len(usable) > 2 and search.budget.seconds != 0:
-            search.check()
-            relaxed = relax(problem, atoms, self.relaxation, search.seconds_left)
-            if relaxed is not None and relaxed.bound > search.bound.value:
-                search.bound = Bound(min(relaxed.bound, search.cost), "linear relaxation")
+            relaxed = self._relaxed(search, atoms, EARLY)
+            if search.simulated:
+                self._split(search)
+            relaxed = relaxed or self._relaxed(search, atoms, 1.0)
         if np.isfinite(problem.capacity).any():
             if relaxed is not None and relaxed.price.any():
                 self._priced(search, atoms, usable, relaxed)
             self._polish(search, atoms, seed)
         elif len(usable) > 2 and relative_gap(search.cost, search.bound.value) > ENOUGH:
             self._polish(search, atoms, seed)
+
+    def _relaxed(self, search: Search, atoms: Atoms, part: float) -> Relaxation | None:
+        """The linear relaxation, if a part of the time that is left suffices for it, and its bound."""
+        search.check()
+        relaxed = relax(search.problem, atoms, self.relaxation, part * search.seconds_left)
+        if relaxed is not None and relaxed.bound > search.bound.value:
+            search.bound = Bound(min(relaxed.bound, search.cost), "linear relaxation")
+        return relaxed
 
     def _split(self, search: Search) -> None:
         """What it costs that like devices must share the work, because one cannot hold it; half of the time at most."""
