@@ -135,10 +135,8 @@ def test_parameters_of_a_method_can_be_set():
     assert numbers
     refused = set()
     for name, field, default in numbers:
-        options, model = next(
-            (given, m)
-            for given, m in KINDS
-            if PLACERS[name].supports(api.problem("zoo:layered-10", **m)) is None
+        options = next(
+            given for given, m in KINDS if PLACERS[name].supports(api.problem("zoo:layered-10", **m)) is None
         )
         place = ("place", "zoo:layered-10", *options, "--method", name, "--evaluations", 20)
         assert "is invalid" in error(*place, "--set", f"{field}=much")

@@ -21,7 +21,7 @@ from loadmaster.placers.frame.feasible import first_feasible, prove_infeasible
 from loadmaster.placers.frame.placer import Placer, parameters
 from loadmaster.placers.frame.polish import MOST_TRIES, polish
 from loadmaster.placers.frame.search import Budget, Progress, ProgressCallback, Search
-from loadmaster.placers.frame.turns import Turns, taking
+from loadmaster.placers.frame.turns import OPENING, Turns, taking
 from loadmaster.placers.learned.gdp import Gdp
 from loadmaster.placers.rules.single import Single
 from loadmaster.placers.search.multilevel import Multilevel
@@ -319,7 +319,10 @@ class _Run:
         """One thread proves, another applies rules; every searcher has a thread of its own and waits for its turns."""
         length = min(max(self.whole / TURNS, SHORTEST), LONGEST)
         self.turns = Turns(
-            length, lambda: self.board.closed or self.seconds_left <= 0, left=lambda: self.seconds_left
+            length,
+            lambda: self.board.closed or self.seconds_left <= 0,
+            left=lambda: self.seconds_left,
+            opening=OPENING if self.problem.n <= SOME else 0,  # on large graphs groups need all the time there is
         )
         if self.problem.n > HUGE and not slow(
             self.problem

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["Turn", "Turns", "taking", "turn_of"]
+__all__ = ["OPENING", "Turn", "Turns", "taking", "turn_of"]
 
 FADING = 0.7
 """What is left of earlier gains and seconds in a member's rate after another turn."""
@@ -86,6 +86,7 @@ class Turns:
     over : whether the run has ended; then nobody waits any longer.
     clock : seconds from some moment on; tests bring their own.
     left : seconds until the run ends.
+    opening : turns of every member before any has more.
     """
 
     def __init__(
@@ -95,8 +96,10 @@ class Turns:
         lanes: int = 1,
         clock: Clock = time.perf_counter,
         left: Clock = lambda: math.inf,
+        opening: int = OPENING,
     ) -> None:
         self.seconds = seconds
+        self._opening = opening
         self._left = left
         self._lanes = lanes
         self._over = over
@@ -182,7 +185,7 @@ class Turns:
     def chosen(self) -> Turn:
         """Who is next: at first all, then by turns the one that improves fastest and the one that has had the least
         time."""
-        new = [turn for turn in self._waiting if turn.had < OPENING]
+        new = [turn for turn in self._waiting if turn.had < self._opening]
         if new:
             return min(new, key=lambda turn: (turn.had, -turn.weight))
         least = min(self._waiting, key=lambda turn: turn.fair)
