@@ -322,7 +322,9 @@ class _Run:
             length,
             lambda: self.board.closed or self.seconds_left <= 0,
             left=lambda: self.seconds_left,
-            opening=OPENING if self.problem.n <= SOME else 0,  # on large graphs groups need all the time there is
+            opening=OPENING
+            if self.problem.n <= SOME
+            else 0,  # on large graphs groups need all the time there is
         )
         if self.problem.n > HUGE and not slow(
             self.problem
