@@ -51,6 +51,8 @@ BLIND, KNOWING = 0.25, 0.7
 """Share of the time for ``frontier``, which knows neither of memory nor of convex devices, before ``cp-sat`` where
 memory decides, and for ``min-cut`` there, whose bound for unlike devices only prices memory; and for ``cp-sat`` before
 ``frontier`` where devices must be convex."""
+SLOW: tuple[type, ...] = (Multilevel, LinearDp)
+"""Searchers that begin slowly, on every problem."""
 GLANCE = 0.2
 """Share of the time for ``convex`` before ``cp-sat``, which proves programs of this size itself."""
 
@@ -70,7 +72,7 @@ class Lineup(NamedTuple):
     provers: tuple[Placer, ...]
     searchers: tuple[Placer, ...]
     brief: tuple[Placer, float] | None = None
-    slow: tuple[type, ...] = (Multilevel, LinearDp)
+    slow: tuple[type, ...] = SLOW
 
 
 def lineup_of(problem: Problem) -> Lineup:
@@ -82,7 +84,7 @@ def lineup_of(problem: Problem) -> Lineup:
     brief: tuple[Placer, float] | None = None
     single = LocalSearch(constructed=False)
     searchers: tuple[Placer, ...] = (single, Gdp(guard=False), Annealing())
-    slow_ones: tuple[type, ...] = (Multilevel, LinearDp)
+    slow_ones = SLOW
     if isinstance(problem.model, Serial | Pipeline) and _short(problem):  # cold single moves are walled in
         slow_ones = (*slow_ones, Annealing)
     match problem.model:

@@ -61,7 +61,8 @@ episode is half as long again as the one before."""
 LONG = 8.0
 """Seconds that an episode of the search by groups has at least: large graphs take some to be put into groups."""
 SOME = 1000
-"""Ops from which on that has twice as much time as all other searchers."""
+"""Ops from which on that has twice as much time as all other searchers, and needs it from the beginning: nobody has
+opening turns."""
 SLOW_TO_BEGIN: dict[type, tuple[float, float]] = {Multilevel: (3.5e-5, 0.2), Gdp: (4e-5, 0.5)}
 """Seconds per op until a member has its first placement where moves are cheap (groups are contracted; tracks see all
 ops), and the share of the whole time that this may take: with less time it is left out."""
@@ -322,9 +323,7 @@ class _Run:
             length,
             lambda: self.board.closed or self.seconds_left <= 0,
             left=lambda: self.seconds_left,
-            opening=OPENING
-            if self.problem.n <= SOME
-            else 0,  # on large graphs groups need all the time there is
+            opening=OPENING if self.problem.n <= SOME else 0,
         )
         if self.problem.n > HUGE and not slow(
             self.problem
